@@ -314,3 +314,37 @@ async def test_a_lock_does_not_end_before_all_of_its_former_partition_was_read(m
     assert await m.ack_offsets(held, 0) == ""
     lost, _ = await m.find(frames.SessionLost)
     assert lost.session == moves.moving
+
+
+async def test_a_state_is_left_while_all_of_the_former_partition_was_not_read(moves):
+    """The session may have messages there: nothing was read yet, or the span was used up."""
+    ports, batches = moves.scene.acceptor._ports, asyncio.Event()
+    read = ports.read
+
+    async def read_late(*given):
+        await batches.wait()
+        return await read(*given)
+
+    object.__setattr__(ports, "read", read_late)
+    _, found = await moves.accept_by_http(moves.running)
+    await moves.scene.publish(moves.moving)
+    await moves.at_home()
+    assert await moves.leave_state(moves.running, found, b"one") == (200, "")
+    assert await moves.state(moves.running, moves.moving) == b"one"
+    batches.set()
+    await eventually(lambda: moves.scene.book.has_open(moves.moving), "the message was read")
+    moves.scene.consumed.discard([(0, 1)])
+    moves.running.broker.cursor_writer.notice(moves.scene.consumed)
+    await moves.drained()
+    assert await moves.state(moves.running, moves.moving) == b"one"
+
+
+async def test_a_state_that_came_with_an_ack_outlives_the_refusal_of_a_later_one(moves):
+    await moves.scene.publish(moves.moving)
+    _, found = await moves.accept_by_http(moves.running)
+    await moves.at_home()
+    moves.scene.consumed.discard([(0, 1)])
+    moves.scene.consumed.states.put(moves.moving, b"acked")
+    assert await moves.leave_state(moves.running, found, b"left") == (409, "session_lost")
+    await moves.drained()
+    assert await moves.state(moves.running, moves.moving) == b"acked"

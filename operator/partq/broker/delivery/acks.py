@@ -130,15 +130,24 @@ class AckHandler:
         self._cursor_writer.notice(consumed.root, answer)
         consumed.has_changed()
 
-    def leave_state(self, share: ConsumedPartition, frame: frames.Ack, answer: Answer) -> None:
-        """Leave the state that an ack of no message has; `answer(None)` once it is stored."""
-        again = partial(self.leave_state, share, frame, answer)
+    def leave_state(
+        self,
+        share: ConsumedPartition,
+        frame: frames.Ack,
+        answer: Answer,
+        has_more: Callable[[], bool],
+    ) -> None:
+        """Leave the state that an ack of no message has; `answer(None)` once it is stored.
+
+        `has_more`: says whether the session has open messages, or may have unread ones.
+        """
+        again = partial(self.leave_state, share, frame, answer, has_more)
         if share.root.is_committing:
             share.root.held_acks.append(again)
         elif share.flow is None:
             answer(_fenced(frame))
         elif (admitted := self.states.admit(share.root, frame, answer, again)) is not None:
-            self.states.leave(share.root, frame, admitted)
+            self.states.leave(share.root, frame, admitted, has_more=has_more())
 
     def read_state(self, flow: Flow, frame: frames.ReadState, answer: StateAnswer) -> None:
         """Answer with the state of a key, or the error: as all acks before it have left it."""

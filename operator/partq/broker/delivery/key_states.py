@@ -14,7 +14,6 @@ from partq.core.cursor.redelivery_rules import NackOrder, RedeliveryRules
 from partq.core.hashing import slot_of
 from partq.core.model import BrokerId
 from partq.core.records import LeaseRecord, lacking_states
-from partq.core.sessions.session_book import SessionBook
 from partq.errors import (
     BadRequestError,
     FencedError,
@@ -123,15 +122,20 @@ class StateHandler:
 
         return answered
 
-    def leave(self, consumed: ConsumedPartition, frame: frames.Ack, answer: Answer) -> None:
+    def leave(
+        self, consumed: ConsumedPartition, frame: frames.Ack, answer: Answer, *, has_more: bool
+    ) -> None:
         """Have the state of a session stored without an ack; `admit` has returned `answer`.
 
-        Behind an open message its partition has the states. Else they may be on their way to
-        another one: then the store refuses it.
+        Args:
+            consumed: the partition of the session.
+            frame: the state.
+            answer: called once it is stored, or is refused.
+            has_more: the session has open messages there, or unread ones: then the partition has
+                the states. Else they may be on their way to another one: then the store refuses it.
         """
-        key, book = frame.state_key or "", consumed.book
-        has_open = isinstance(book, SessionBook) and book.has_open(key)
-        guard = None if has_open else StateGuard(slot_of(key))
+        key = frame.state_key or ""
+        guard = None if has_more else StateGuard(slot_of(key))
 
         def answered(error: PartqError | None) -> None:
             if error is None and guard is not None and guard.is_refused:

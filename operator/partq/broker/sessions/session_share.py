@@ -54,6 +54,9 @@ class SessionSharesPort(Protocol):
     def share_changed(self, share: "SessionShare") -> None:
         """Look whether others may go on, or the lock may end, after what a flow has said."""
 
+    def has_more(self, session: str) -> bool:
+        """Whether a session has open messages, or may have unread ones since it has left."""
+
 
 @dataclass(eq=False, slots=True)
 class SessionShare(ConsumedPartition):
@@ -93,6 +96,10 @@ class SessionShare(ConsumedPartition):
             and not self.is_closing
             and self.whole.may_send
         )
+
+    def has_more(self) -> bool:
+        """Whether its session has open messages, or may have unread ones since it has left."""
+        return self.shares_of.has_more(self.lock_of.session)
 
     def is_its_turn(self) -> bool:
         """Return whether it may be sent something: the other sessions of its flow have room left.

@@ -377,10 +377,14 @@ class SessionShares:
         if self._whole.is_dirty or self._whole.is_flushing:
             return
         for lock in list(self.locks):
-            stop = self._ports.left_at(self._whole, lock.session)
-            is_read = stop is not None and self.book.read_end >= stop
-            if is_read and not self.book.has_open(lock.session):
+            has_left = self._ports.left_at(self._whole, lock.session) is not None
+            if has_left and not self.has_more(lock.session):
                 self.end_by_force(lock, Cause.BROKER_CHANGE)
+
+    def has_more(self, session: str) -> bool:
+        """Whether a session has open messages, or may have unread ones since it has left."""
+        stop = self._ports.left_at(self._whole, session)
+        return self.book.has_open(session) or (stop is not None and self.book.read_end < stop)
 
     def wake(self) -> None:
         """Look at the end of the log again: there may be more to read."""

@@ -143,7 +143,7 @@ async def write_state(call: EnteredCall, body: SessionStateBody) -> web.Response
         if problem is not None:
             raise problem
         stored: asyncio.Future[PartqError | None] = asyncio.get_running_loop().create_future()
-        call.broker.ack_handler.leave_state(share, frame, answer_once(stored))
+        call.broker.ack_handler.leave_state(share, frame, answer_once(stored), share.has_more)
         error = await stored
         if error is not None:
             raise error
