@@ -86,6 +86,24 @@ async def test_a_lock_released_while_its_holder_comes_back_stays_released(scene,
     assert (await n.accept(A, wait_ms=60_000)).lock > held.lock
 
 
+async def test_a_renewal_that_a_release_overtakes_locks_nothing_again(scene, monkeypatch):
+    await scene.publish(A)
+    m = await scene.join("m")
+    held = await m.accept()
+    writes = HeldWrites(scene, monkeypatch)
+    await m.send(frames.RenewSession(99, *m.token(held)))
+    await writes.asked.wait()
+    assert scene.shares.release(A)
+
+    async def is_ended():
+        return (await scene.record()).locks == {}
+
+    await eventually(is_ended, "the record has no lock")
+    writes.go_on.set()
+    assert (await m.pick((frames.SessionRefused,))).code == "session_lost"
+    assert await is_ended()
+
+
 async def test_locks_outlive_a_book_of_another_order(scene):
     await scene.publish(A)
     m, n = await scene.join("m"), await scene.join("n", "j")

@@ -54,7 +54,7 @@ async def test_the_holder_comes_back_to_another_broker_and_nobody_else_gets_it(s
 async def test_a_lock_whose_time_is_over_lasts_at_no_other_broker(
     scene, start_broker, redis_server, key_prefix
 ):
-    """Also where the broker had no reason yet to know the time of Redis."""
+    """Also where the broker had no reason yet to know the time of Redis. The record forgets it."""
     await scene.publish(A)
     m = await scene.join("m")
     await m.accept()
@@ -63,6 +63,11 @@ async def test_a_lock_whose_time_is_over_lasts_at_no_other_broker(
             for field, value in redis.hscan_iter(name, match="lock:*"):
                 redis.hset(name, field, re.sub(rb" [0-9]{13} ", b" 1000000000000 ", value))
     await moved(scene, start_broker)
+
+    async def is_forgotten():
+        return (await scene.record()).locks == {}
+
+    await eventually(is_forgotten, "the record has no lock")
     n = await scene.join("n", "j")
     assert (await n.accept(wait_ms=60_000)).session == A
 

@@ -1,12 +1,13 @@
 """The locks of a partition's sessions in its record: they are written, renewed and ended there."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from partq.broker.partition.consumed_partition import ConsumedPartition, FlowPort
 from partq.broker.partition.outbox import Answer
+from partq.broker.sessions.session_share import ended
 from partq.core.sessions.session_locks import SessionLock, SessionLocks
 from partq.errors import (
     FencedError,
@@ -73,13 +74,18 @@ class LockWriter:
             known: the lock of the session, which is to last for longer; None: nobody has it.
 
         Raises:
+            SessionLostError: `known` has ended meanwhile; nothing is written.
             PartqError: it is not written, or it is not known whether it is.
         """
         whole, ports = self._whole, self._ports
         lock_s = ports.lock_s(whole.group)
-        try:
-            drawn = await self._repeat_superseded(
-                lambda: ports.records.lock(
+
+        async def write_once() -> int:
+            # The end of a lock that was written faster stays: this one would stand above it.
+            if known is not None and self._locks.find(session) is not known:
+                raise ended(whole.group, session, known.number)
+            try:
+                return await ports.records.lock(
                     whole.partition,
                     whole.group,
                     write=whole.next_write(),
@@ -90,10 +96,11 @@ class LockWriter:
                     number=known.number if known is not None else number,
                     is_complete=self._is_complete(),
                 )
-            )
-        except (FencedError, UnknownGroupError) as error:
-            ports.on_lost(whole, error)
-            raise
+            except (FencedError, UnknownGroupError) as error:
+                ports.on_lost(whole, error)
+                raise
+
+        drawn = await self._repeat_superseded(write_once)
         # Counted from the answer on: no shorter than what the client counts, and the record.
         until = ports.clock() + lock_s
         return SessionLock(session, flow.member, flow.incarnation, drawn, until)
@@ -104,6 +111,11 @@ class LockWriter:
                 return await write()
             except SupersededError:
                 continue  # another lock was written faster: nothing was written
+
+    async def end_all(self, locks: Iterable[SessionLock]) -> None:
+        """Remove locks from the record, one after another."""
+        for lock in locks:
+            await self.end(lock, [])
 
     async def end(self, lock: SessionLock, to_tell: list[Answer]) -> None:
         """Remove a lock from the record, and answer `to_tell` after that."""

@@ -132,7 +132,7 @@ class SessionAcceptor:
     def _make(self, consumed: ConsumedPartition) -> SessionShares:
         owned = self._owned[consumed.partition]
         stored, run = owned.locks.get(consumed.group, ({}, ""))
-        locks = owned.kept_locks.get(consumed.group)
+        locks, over = owned.kept_locks.get(consumed.group), list[SessionLock]()
         if locks is None:
             now, clocks = self._ports.clock(), self._broker.expiry.clocks
             watch = clocks.find(consumed.partition)
@@ -142,14 +142,18 @@ class SessionAcceptor:
             owned.kept_locks[consumed.group] = locks
             for session, lock in stored.items():
                 if locks.find(session) is None:
-                    over = SessionLock(session, *lock[:3], now)
-                    note_unlock(consumed, over, Cause.FORCED_COMMIT, now)
+                    over.append(SessionLock(session, *lock[:3], now))
+                    note_unlock(consumed, over[-1], Cause.FORCED_COMMIT, now)
         # Of the locks that a run of Redis has lost with its end, the record says nothing.
         was_set_back = bool(run) and run != self._records.run_of(consumed.partition)
         held_until = owned.claimed_at + MAX_LOCK_S if was_set_back else 0.0
         if was_set_back and (lock_s := self._ports.lock_s(consumed.group)):
             held_until = owned.claimed_at + lock_s
-        return SessionShares(consumed, self._ports, locks, held_until)
+        shares = SessionShares(consumed, self._ports, locks, held_until)
+        # Set back, their members may have them again under the same numbers.
+        if over and not was_set_back:
+            shares.end_stored(over)
+        return shares
 
     def share_of(
         self, flow: Flow, partition: PartitionId, broker_epoch: int, epoch: int

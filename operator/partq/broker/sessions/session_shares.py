@@ -348,6 +348,10 @@ class SessionShares:
         self._ports.spawn(self._writer.end(lock, list(to_tell)), "end the lock of a session")
         self._go_on()
 
+    def end_stored(self, locks: Iterable[SessionLock]) -> None:
+        """End locks in the record whose time was over before this broker had the partition."""
+        self._ports.spawn(self._writer.end_all(locks), "end stored locks of sessions")
+
     # ---- time and messages ----------------------------------------------------------------------
 
     def force_due(self, now: float) -> bool:
