@@ -22,11 +22,14 @@ from tests.kube.api_server.processes import WAIT_S, Process, eventually
 
 KOPF_AT_ITS_END = re.compile(
     r"^.*closing of asynchronous generator <async_generator object infinite_watch.*?"
-    r"^RuntimeError: generator didn't stop after athrow\(\)$",
+    r"^RuntimeError: generator didn't stop after athrow\(\)$"
+    r"|^\S+ ERROR +asyncio: Task exception was never retrieved\n"
+    r"^future: <Task finished [^\n]* coro=<_read_new_apis\(\) .*?"
+    r"^aiohttp\.client_exceptions\.ClientConnectionError: Connection closed$",
     re.MULTILINE | re.DOTALL,
 )
-"""What a process that ends may log of a watch that kopf leaves to the interpreter: not our mistake,
-and of no consequence."""
+"""What a process that ends may log of a watch that kopf leaves to the interpreter, or of its look
+at the server's resources, when that is under way: not our mistake, and of no consequence."""
 FAST_REBALANCE = {"delaySeconds": 2, "maxHandoffSeconds": 2}
 LOOKS = 5
 """After so many looks in which an operator has changed nothing it has no reason to."""
