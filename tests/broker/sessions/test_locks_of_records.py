@@ -127,6 +127,22 @@ async def test_a_reset_takes_sessions_back_and_their_holders_go_on(scene):
     assert await m.messages(back, 2) == {0: f"{A}/0", 1: f"{A}/1"}
 
 
+async def test_what_a_reset_goes_back_to_is_read_though_nobody_has_a_session(scene):
+    await scene.publish(A, A)
+    m = await scene.join("m")
+    held = await m.accept()
+    await m.messages(held, 2)
+    assert await m.ack_offsets(held, 0) == ""
+    await m.close_session(held)
+    await eventually(lambda: not scene.shares.holders(), "nobody has a session")
+    path = "/v1/queues/orders/groups/workers/reset"
+    body = {"to": "earliest", "partitions": ["1.0"], "is_forced": True}
+    status, answer = await scene.running.call("POST", path, json=body)
+    assert status == 200, answer
+    again = await m.accept(wait_ms=10_000)
+    assert await m.messages(again, 2) == {0: f"{A}/0", 1: f"{A}/1"}
+
+
 async def test_more_sessions_than_locks_wait(scene, monkeypatch):
     monkeypatch.setattr("partq.broker.sessions.session_shares.MAX_LOCKS", 2)
     await scene.publish(A, B, C)

@@ -252,6 +252,7 @@ async def _carry_out(
         owned = broker.owned.get(consumed.partition)
         if owned is not None:
             broker.flow_registry.bind_later(owned)
+        consumed.wake()  # sessions are read on without a flow that binds
     _log.info(
         "%s of %s reset from %d to %d",
         consumed.partition,
