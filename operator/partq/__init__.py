@@ -90,6 +90,7 @@ if TYPE_CHECKING:
         UnknownProducerError,
         UnknownQueueError,
         UnsupportedEncodingError,
+        UnsupportedError,
         UpgradeRequiredError,
         WrongPartitionError,
     )
@@ -190,6 +191,7 @@ __all__ = [
     "UnknownQueueError",
     "UnreachedError",
     "UnsupportedEncodingError",
+    "UnsupportedError",
     "UntrustedError",
     "UpgradeRequiredError",
     "WrongPartitionError",

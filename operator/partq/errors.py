@@ -17,6 +17,7 @@
     ├── UnavailableError         not_stored, store_unavailable, broker_closing
     │   └── StoreUnavailableError  superseded
     ├── OutcomeUnknownError      outcome_unknown
+    ├── UnsupportedError         unsupported
     └── SettingsError            bad_settings
 
 `code` is what programs compare; it never changes once released. `is_retryable` says whether the
@@ -446,6 +447,12 @@ class OutcomeUnknownError(PartqError):
 
     code = "outcome_unknown"
     is_retryable = True
+
+
+class UnsupportedError(PartqError):
+    """A broker is of a version that cannot do what the call asks for; nothing was done."""
+
+    code = "unsupported"
 
 
 def _tree(root: type[PartqError]) -> list[type[PartqError]]:

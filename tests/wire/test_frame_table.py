@@ -25,6 +25,7 @@ TYPES = {
     bytes: ": bytes",
     bool: ": bool",
     list[tuple[int, int]]: ": pairs",
+    list[str]: ": texts",
     str | None: ": text or null",
     bytes | None: ": bytes or null",
 }

@@ -141,6 +141,8 @@ class Bound(Frame, tag=21):
     """The broker knows `ReadState`, and states that come with acks."""
     takes_sessions: bool = False
     """The group has the type Session: the broker knows `AcceptSession`."""
+    features: list[str] = msgspec.field(default_factory=list)
+    """What the broker can do that others may not (`wire/frame.py`)."""
 
 
 UNBOUND: Final = Bound("", 0, 0)

@@ -1,5 +1,7 @@
 """Frames between producers and brokers."""
 
+import msgspec
+
 from partq.wire.frame import PROTOCOL_VERSION, Frame
 
 
@@ -21,6 +23,8 @@ class ProducerWelcome(Frame, tag=11):
     max_message_bytes: int
     max_in_flight: int
     """Batches that may be without an answer, per partition."""
+    features: list[str] = msgspec.field(default_factory=list)
+    """What the broker can do that others may not (`wire/frame.py`)."""
 
 
 class Publish(Frame, tag=12):

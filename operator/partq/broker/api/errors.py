@@ -65,6 +65,7 @@ STATUS_BY_CODE: dict[str, int] = {
     "quota_exceeded": 429,
     "too_many_connections": 429,
     "store_full": 507,
+    "unsupported": 501,
     "unavailable": 503,
     "not_stored": 503,
     "store_unavailable": 503,

@@ -56,6 +56,8 @@ class ReadyBatch:
     """Of its messages before compression."""
     ttl_ms: int = 0
     """The time to live of all its messages; 0: none."""
+    needs: frozenset[str] = frozenset()
+    """Features without which a broker must not get it."""
 
 
 class SealedBatch:
@@ -70,6 +72,7 @@ class SealedBatch:
         "first_sent_at",
         "is_never_stored",
         "may_be_stored",
+        "needs",
         "order",
         "request",
         "results",
@@ -87,6 +90,7 @@ class SealedBatch:
         deadline: float,
         ttl_ms: int,
         order: Sequence[int] = (),
+        needs: frozenset[str] = frozenset(),
     ) -> None:
         self.data = data
         self.results = results
@@ -100,6 +104,8 @@ class SealedBatch:
         """The time to live of all its messages; 0: none."""
         self.order = order
         """The place of each message among all of the producer; empty where nobody asks for it."""
+        self.needs = needs
+        """Features without which a broker must not get it."""
         self.request: int | None = None
         """The request that waits for an answer; None: not sent, or to be sent again."""
         self.may_be_stored = False
@@ -161,6 +167,7 @@ class SealedBatch:
                 deadline=self.deadline,
                 ttl_ms=self.ttl_ms,
                 order=self.order[start:stop],
+                needs=self.needs,
             )
             part.may_be_stored = self.may_be_stored
             part.first_sent_at = self.first_sent_at

@@ -23,6 +23,7 @@ from partq.client.produce.results import UNKNOWN_OFFSET, MessageResult
 from partq.client.produce.send_window import SendWindow
 from partq.client.produce.window_cut import cut
 from partq.client.producer_stats import ProducerTally
+from partq.client.transport.answers import unsupported
 from partq.client.transport.retries import retry_backoff
 from partq.core.model import PartitionId
 from partq.errors import (
@@ -66,6 +67,8 @@ class PartitionSender:
         self.fixed_generation = fixed_generation
         """Of fixed numbers: the layout of the partition that they are counted for; else 0."""
         self.max_in_flight = 1
+        self.features: frozenset[str] = frozenset()
+        """What the partition's broker can do."""
         self.hold_until = 0.0
         """Nothing is sent before this time: a refusal or a missing broker asks for patience."""
         self.is_leaving = False
@@ -129,6 +132,7 @@ class PartitionSender:
             size_bytes=ready.size_bytes,
             deadline=deadline,
             ttl_ms=ready.ttl_ms,
+            needs=ready.needs,
         )
         self._window.append(batch)
 
@@ -163,6 +167,11 @@ class PartitionSender:
         batch = window.unsent
         if batch is None:
             return None
+        if missing := batch.needs - self.features:
+            if batch is not window.head:
+                return None  # once those before it have their answers, it fails
+            self._fail_head(batch, unsupported(missing, f"partition {self.partition}: its broker"))
+            return self.take(request, now)
         if batch.was_sent:
             self._tally.resent(batch.count)
         window.send(batch, request, now)

@@ -63,6 +63,8 @@ class PublishConnection:
         self.producer = producer
         self.fixed_generation = fixed_generation
         self.max_in_flight = LEAST_IN_FLIGHT
+        self.features: frozenset[str] = frozenset()
+        """What the broker can do, as it said when it was connected last."""
         self.partition_senders: dict[PartitionSender, None] = {}
         self._sender = sender
         self._requests: dict[int, PartitionSender] = {}
@@ -93,6 +95,7 @@ class PublishConnection:
                 f"{self.broker.url}: expected a welcome, got {type(frame).__name__}"
             )
         self.max_in_flight = min(max(frame.max_in_flight, LEAST_IN_FLIGHT), MOST_IN_FLIGHT)
+        self.features = frozenset(frame.features)
         asyncio.get_running_loop().call_soon(self._pump_all)
         return frame.lease_ms / 1000
 

@@ -154,6 +154,7 @@ class Sender:
             return
         now = self._clock()
         partition_sender.max_in_flight = connection.max_in_flight
+        partition_sender.features = connection.features
         while (batch := partition_sender.take(request := next(self._requests), now)) is not None:
             connection.publish(request, partition_sender, batch)
         if partition_sender.hold_until > now and partition not in self._holds:

@@ -106,6 +106,7 @@ def cut_by_place(
                 deadline=batch.deadline,
                 ttl_ms=batch.ttl_ms,
                 order=[batch.order[at] for at in chosen] if batch.order else (),
+                needs=batch.needs,
             )
             found.setdefault(partition, []).append(part)
     return found

@@ -33,6 +33,8 @@ class QueueLayout:
     groups: frozenset[str]
     client_assigned: frozenset[str] = frozenset()
     """Those of them whose members choose their partitions."""
+    features: frozenset[str] = frozenset()
+    """What the broker that answered can do, by the names of `wire/frame.py`."""
 
     @classmethod
     def of(cls, answer: LayoutAnswer) -> Self:
@@ -62,6 +64,7 @@ class QueueLayout:
                 client_assigned=frozenset(
                     () if answer.client_assigned is UNSET else answer.client_assigned
                 ),
+                features=frozenset(() if answer.features is UNSET else answer.features),
             )
         except (ValueError, PartqError) as error:
             raise unusable("layout", error) from error

@@ -93,6 +93,8 @@ class LayoutAnswer(msgspec.Struct):
     counts: dict[int, int] | UnsetType = UNSET
     """Generation of each table that was in force → its partition count. It leads to the table: so
     producers with fixed numbers know which slots a partition had when a number was counted."""
+    features: list[str] | UnsetType = UNSET
+    """What the broker that answers can do and others may not; left out: nothing."""
 
 
 class ProducerOutline(msgspec.Struct):

@@ -26,6 +26,7 @@ from partq.errors import (
     UnavailableError,
 )
 from partq.wire import frames
+from partq.wire.frame import FEATURES
 
 MAX_CLIENT_FRAME_BYTES = frames.MAX_HEADER_BYTES + 16
 BIND_TIMEOUT_S = 10.0
@@ -155,6 +156,7 @@ class ConsumerConnection:
                 takes_lanes=True,
                 takes_states=True,
                 takes_sessions=self._broker.sessions.locked_ms(self._group) > 0,
+                features=list(FEATURES),
             )
         )
         return flow

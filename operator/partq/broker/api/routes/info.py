@@ -34,6 +34,7 @@ from partq.core.producer_series import series_name
 from partq.metrics import CONTENT_TYPE
 from partq.server.body import HOLD
 from partq.wire.calls.answers import (
+    UNSET,
     Health,
     LayoutAnswer,
     ProducerDue,
@@ -42,6 +43,7 @@ from partq.wire.calls.answers import (
 from partq.wire.calls.bodies import PlanQuery, ProducerQuery, RatesQuery, StatusQuery
 from partq.wire.calls.state import Picture
 from partq.wire.calls.status import PlanForecast, RatesAnswer, StatusAnswer
+from partq.wire.frame import FEATURES
 
 calls = Calls("info")
 
@@ -95,7 +97,9 @@ async def metrics(request: web.Request) -> web.Response:
 @calls.add("GET", "/v1/queues/{queue}/layout", roles=ANYONE, answers={200: LayoutAnswer})
 async def layout(call: EnteredCall) -> web.Response:
     """Show partitions, brokers and owners."""
-    return json_response(read_layout(call.broker))
+    answer = read_layout(call.broker)
+    answer.features = list(FEATURES) or UNSET
+    return json_response(answer)
 
 
 @calls.add(

@@ -22,6 +22,7 @@ from partq.errors import (
 from partq.store.records.log import AppendResult
 from partq.wire import frames
 from partq.wire.batch import MAX_BATCH_BYTES
+from partq.wire.frame import FEATURES
 
 MAX_FRAME_BYTES = MAX_BATCH_BYTES + frames.MAX_HEADER_BYTES
 MAX_IN_FLIGHT = 5
@@ -113,6 +114,7 @@ class ProducerConnection:
                 int(self._broker.settings.lease_ttl_s * 1000),
                 self._broker.config.max_message_bytes,
                 MAX_IN_FLIGHT,
+                list(FEATURES),
             )
         )
 
