@@ -7,7 +7,7 @@ import msgspec
 PROTOCOL_VERSION: Final = 1
 
 SCHEDULED: Final = "scheduled"
-"""Messages that are stored at a time of their own, and their cancellation."""
+"""Messages that are stored at a later time, and their cancellation."""
 MESSAGE_IDS: Final = "message-ids"
 """Ids of messages, by which repeats are dropped."""
 ATOMIC: Final = "atomic"
