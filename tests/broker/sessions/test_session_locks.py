@@ -133,7 +133,7 @@ async def test_no_partition_waits_behind_the_sessions_of_another_one(scene):
     await scene.publish(of_last, index=3)
     for consumed, first in ((scene.consumed, A), (owned.groups["workers"], of_last)):
         shares = scene.acceptor.shares_of(consumed)
-        await eventually(lambda s=shares, f=first: s.next_free == f, f"{first} was read")
+        await eventually(lambda s=shares, f=first: s.next_free() == f, f"{first} was read")
     m = await scene.join()
     assert [(await m.accept()).session for _ in range(4)] == [A, of_last, B, C]
 

@@ -153,6 +153,28 @@ def read_later(moves):
     return batches
 
 
+async def test_a_session_is_not_given_out_while_its_lock_in_a_former_partition_lasts(
+    moves, monkeypatch
+):
+    """The broker that has both partitions knows of it, until it ends the lock at its next look."""
+    await moves.scene.publish(moves.moving)
+    m, n = await moves.join(moves.running), await moves.join(moves.running, "n")
+    held = await m.accept(moves.moving)
+    await m.messages(held, 1)
+    await moves.at_home()
+    await moves.publish_new("later")
+    with monkeypatch.context() as patch:
+        patch.setattr(moves.scene.shares, "_end_left", lambda: None)
+        assert await m.ack_offsets(held, 0) == ""
+        await moves.drained()
+        for session in (None, moves.moving):
+            with pytest.raises(RefusedError):
+                await n.accept(session)
+        await n.begin_accept(wait_ms=60_000)
+    assert place_of(await n.accepted()) == NEW
+    assert (await m.find(frames.SessionLost))[0].session == moves.moving
+
+
 async def test_an_accept_by_name_waits_until_others_have_done_with_the_former_partition(moves):
     await moves.scene.publish(moves.staying)
     await moves.at_home()

@@ -83,6 +83,13 @@ SESSION_MUTATIONS = (
         SESSIONS | {"lock_s": 1.0},
     ),
     Mutation(
+        "a lock in a former partition of the broker does not count",
+        code(session_acceptor, "_locked_before", lambda *_: []),
+        frozenset({"L1"}),
+        frozenset({"rescale", "broker_kill"}),
+        SESSIONS | {"partition_count": 2, "lock_s": 2.0},
+    ),
+    Mutation(
         "two sessions have one token",
         text(
             SessionShares,

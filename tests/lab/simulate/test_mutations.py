@@ -29,6 +29,7 @@ FOUND_BY = {
     "a flush beyond the end of the log counts": 3,
     "a key goes on before its count is stored": 8,
     "a key goes on before its member has said what it drops": 18,
+    "a lock in a former partition of the broker does not count": 10,
     "a late bind counts for the broker that claimed since": 42,
     "a late flush is written": 15,
     "a letter is taken out before the book is stored": 3,

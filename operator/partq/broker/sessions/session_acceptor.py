@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any, Final, Protocol
 
 from partq.aio import Signal
@@ -323,7 +323,7 @@ class SessionAcceptor:
             all_shares = self._all_shares(group)
             turn = self._chosen[group] % len(all_shares) if all_shares else 0
             for shares in (*all_shares[turn:], *all_shares[:turn]):
-                session = shares.next_free
+                session = shares.next_free(_locked_before(shares, all_shares))
                 if session is not None and shares.may_lock(session, flow, 0):
                     self._chosen[group] += 1
                     return shares, session
@@ -389,6 +389,16 @@ class SessionAcceptor:
     def locked_ms(self, group: str) -> int:
         """Return for how long a lock of a group lasts without a renewal."""
         return round(self._ports.lock_s(group) * 1000)
+
+
+def _locked_before(shares: SessionShares, all_shares: Iterable[SessionShares]) -> list[str]:
+    """Return the sessions with locks in earlier partitions, which a change may have moved to it.
+
+    Such a lock may last for a moment after all before it is done.
+    """
+    generation = shares.partition.generation
+    earlier = (each for each in all_shares if each.partition.generation < generation)
+    return [session for each in earlier for session in each.locked]
 
 
 def _none(group: str) -> NoSessionError:

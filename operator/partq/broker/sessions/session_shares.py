@@ -81,6 +81,11 @@ class SessionShares:
         assert isinstance(book, SessionBook)  # noqa: S101 - else there are no such shares
         return book
 
+    @property
+    def partition(self) -> PartitionId:
+        """The partition."""
+        return self._whole.partition
+
     def holders(self) -> list[ConsumedPartition]:
         """Return the sessions that are bound to a flow."""
         return list(self._shares.values())
@@ -108,12 +113,18 @@ class SessionShares:
         """Give a flow nothing: it asks for sessions."""
 
     @property
-    def next_free(self) -> str | None:
-        """The session that the next accept gets; None: there is no session that it may have."""
+    def locked(self) -> list[str]:
+        """The sessions that have a lock, or get one."""
+        return [*(lock.session for lock in self.locks), *self._beginning]
+
+    def next_free(self, but: Iterable[str] = ()) -> str | None:
+        """Return the session that the next accept gets; None: there is none that it may have.
+
+        `but`: sessions that it may not have, as those that have a lock.
+        """
         if len(self.locks) + len(self._beginning) >= MAX_LOCKS or not self._gives_out:
             return None
-        locked = [*(lock.session for lock in self.locks), *self._beginning]
-        return self.book.next_free(locked)
+        return self.book.next_free([*self.locked, *but])
 
     def awaits(self, session: str) -> str:
         """Return the older messages in other partitions that come before a session; empty: none do.

@@ -37,6 +37,10 @@ class SessionRight:
     share: FlowShare = field(init=False)
     is_closing: bool = False
     """Its member has said that it is done with the session."""
+    is_reset: bool = False
+    """The group was reset there since: of what it holds nothing counts any more."""
+    is_over: bool = False
+    """It has ended, though its lock may last on."""
 
     @property
     def is_open(self) -> bool:
@@ -57,6 +61,14 @@ class SessionRight:
     def is_given_back(self) -> bool:
         """Whether its member is done with the session, and with all that it had begun of it."""
         return self.is_closing and not self.share.held
+
+    def may_be_beside(self, other: "SessionRight") -> bool:
+        """Whether a change of the partition count may give the session to another partition.
+
+        The lock lasts on where it was for a moment; a broker that has both partitions knows of it.
+        """
+        is_known = self.process is other.process and self.is_open and not self.is_over
+        return not is_known and (self.is_reset or not self.share.held)
 
 
 @dataclass(eq=False, slots=True)
@@ -88,8 +100,8 @@ class SessionDeliveries(SharedDeliveries):
         super().__init__(contents, isolation, fail, now)
         self._rights: dict[tuple[End, str, Token], SessionRight] = {}
         """By connection, place and token."""
-        self._locks: dict[str, _Lock] = {}
-        """The last one of each session."""
+        self._locks: dict[str, dict[GroupPartitionFacts, _Lock]] = {}
+        """The last one of each session in each of its partitions."""
         self._asked: dict[tuple[End, int], float] = {}
         """When each accept and renewal without an answer has come."""
         self._renewed: dict[tuple[End, int], SessionRight] = {}
@@ -110,8 +122,14 @@ class SessionDeliveries(SharedDeliveries):
 
     def was_born(self, facts: GroupPartitionFacts) -> None:
         """Learn that the group is made, or created again: nobody has a lock."""
-        for session in [s for s, lock in self._locks.items() if lock.right.facts is facts]:
-            del self._locks[session]
+        for locks in self._locks.values():
+            locks.pop(facts, None)
+
+    def began_again(self, facts: GroupPartitionFacts) -> None:
+        """Learn that the group begins again in a partition; locks last on."""
+        super().began_again(facts)
+        for lock in self._all_locks():
+            lock.right.is_reset |= lock.right.facts is facts
 
     # ---- frames to a broker ---------------------------------------------------------------------
 
@@ -133,10 +151,13 @@ class SessionDeliveries(SharedDeliveries):
                     begun = {*offsets_in(frame.begun)}
                     self._close(right, begun)
             case frames.Leave():
-                for lock in self._locks.values():
+                for lock in self._all_locks():
                     lock.is_over |= lock.right.end is end
             case _:
                 pass
+
+    def _all_locks(self) -> Iterable[_Lock]:
+        return (lock for locks in self._locks.values() for lock in locks.values())
 
     def _rights_of(
         self, end: End, frame: frames.RenewSession | frames.CloseSession
@@ -155,13 +176,11 @@ class SessionDeliveries(SharedDeliveries):
 
     def unlocked(self, body: SessionLockBody) -> None:
         """Learn that a member ends a lock by a call."""
-        lock = self._locks.get(body.session)
-        if lock is not None and (lock.holder, lock.number) == (
-            (body.member, body.incarnation),
-            body.lock,
-        ):
-            self._close(lock.right, set())
-            lock.is_over = True
+        named = (body.member, body.incarnation), body.lock
+        for lock in self._locks.get(body.session, {}).values():
+            if (lock.holder, lock.number) == named:
+                self._close(lock.right, set())
+                lock.is_over = True
 
     # ---- frames of a broker ---------------------------------------------------------------------
 
@@ -221,10 +240,10 @@ class SessionDeliveries(SharedDeliveries):
         lock = _Lock(holder, frame.lock, asked_at + frame.locked_ms / 1000, right)
         if self.is_of_earlier_life(facts, token) or not facts.is_there:
             return  # its lock ended with that
-        before = self._locks.get(session)
-        if before is not None:
+        locks = self._locks.setdefault(session, {})
+        for before in locks.values():
             self._judge_lock(before, lock, now)
-        self._locks[session] = lock
+        locks[facts] = lock
 
     def _judge_lock(self, before: _Lock, lock: _Lock, now: float) -> None:
         where = f"session {lock.right.session} of {lock.right.facts.name}"
@@ -237,8 +256,7 @@ class SessionDeliveries(SharedDeliveries):
                 before.right.share.held.clear()
             return
         is_known = not (self.records.was_rolled_back or self.was_clock_set)
-        # A change of the partition count moves a session of which nothing is open where it was.
-        has_moved = not is_same_place and not before.right.share.held
+        has_moved = not is_same_place and before.right.may_be_beside(lock.right)
         may_pass = has_moved or before.may_pass(now)
         if is_known and not may_pass and before.holder != lock.holder:
             self._fail(
@@ -257,7 +275,7 @@ class SessionDeliveries(SharedDeliveries):
             return
         if self.is_of_earlier_life(right.facts, right.token) or not right.facts.is_there:
             return
-        lock = self._locks.get(right.session)
+        lock = self._locks.get(right.session, {}).get(right.facts)
         if lock is None or lock.right is not right:
             if not self.records.was_rolled_back:
                 holder = lock.holder[0] if lock is not None else "nobody"
@@ -272,7 +290,7 @@ class SessionDeliveries(SharedDeliveries):
 
     def _lost(self, end: End, facts: GroupPartitionFacts, frame: frames.SessionLost) -> None:
         right = self._end_right(end, facts, (frame.broker_epoch, frame.epoch))
-        lock = self._locks.get(frame.session)
+        lock = self._locks.get(frame.session, {}).get(facts)
         if right is None or lock is None or lock.right is not right:
             return
         cause = Cause(frame.cause)
@@ -292,6 +310,7 @@ class SessionDeliveries(SharedDeliveries):
     def _end_right(self, end: End, facts: GroupPartitionFacts, token: Token) -> SessionRight | None:
         right = self._rights.get((end, facts.name, token))
         if right is not None:
+            right.is_over = True
             self._place(facts.name, token[0]).shares.pop(right, None)
             self.liveness.touch(facts, right.share.held)
         return right
