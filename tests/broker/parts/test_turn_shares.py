@@ -109,6 +109,25 @@ async def test_members_take_turns_over_all_partitions_and_get_whole_batches_whil
     assert (await m.values(2), await n.values(2)) == (["c0", "c1"], ["c2", "c3"])
 
 
+async def test_what_a_partition_may_not_send_for_now_is_not_there_for_those_that_wait(
+    scene, monkeypatch
+):
+    """Else one member would be sent a whole batch, as if there was as much for the others."""
+    m, n = await scene.join("m"), await scene.join("n")
+    groups = [each.groups["workers"] for each in scene.running.broker.owned.values()]
+    (other,) = [each for each in groups if each.partition.index == 1]
+    await eventually(lambda: len(other.shares.waiting) == 2, "both wait there, too")
+    with monkeypatch.context() as held_up:
+        held_up.setattr(Flow, "notice", lambda flow, consumed: None)
+        await scene.producer.publish(*"123456", partition=1)
+        other.shares.wake()
+        assert other.shares._order.open_messages == 6
+        other.missing = "its queue for dead letters is gone"
+    await eventually(lambda: other.shares._order.open_messages == 0, "a look has counted again")
+    await scene.publish("a0", "a1", "a2", "a3")
+    assert (await m.values(2), await n.values(2)) == (["a0", "a1"], ["a2", "a3"])
+
+
 async def test_who_has_no_room_is_passed_over_and_gets_more_once_it_has(scene):
     m, n = await scene.join("m", credit=1), await scene.join("n")
     await scene.publish("a0", "a1")

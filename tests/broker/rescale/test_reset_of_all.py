@@ -102,6 +102,17 @@ def looks(running, monkeypatch):
     return found
 
 
+async def is_watched(running, consumed):
+    """Wait until the reset that holds a gate is seen: its time counts from then on."""
+    gatekeeper = running.broker.layout_follower.gatekeeper
+
+    def is_seen():
+        watch = gatekeeper._watches.get(consumed)
+        return watch is not None and watch.gate == consumed.gate
+
+    await eventually(is_seen, "the gatekeeper has seen the reset")
+
+
 async def test_a_silent_server_of_a_predecessor_delays_no_look_at_gates(
     running, scene, clock, looks, monkeypatch
 ):
@@ -116,6 +127,7 @@ async def test_a_silent_server_of_a_predecessor_delays_no_look_at_gates(
     (now_ms,) = (await running.broker.store.read_clocks()).values()
     reset = new_reset_id(now_ms, "r7", 2)
     await ask(running, to="earliest", partitions=["2.4"], reset=reset)
+    await is_watched(running, consumed)
     with monkeypatch.context() as patch:
         patch.setattr(running.broker.layout_follower.gatekeeper._seals, "end_reset", fail)
         clock.ahead_s += 31
@@ -140,6 +152,7 @@ async def test_a_reset_that_holds_a_gate_for_long_is_ended_once(
     monkeypatch.setattr(running.broker.layout_follower.gatekeeper._seals, "end_reset", end)
     answers = await ask(running, to="earliest")
     assert not [each for each in answers.values() if "error" in each], answers
+    await is_watched(running, consumed)
     clock.ahead_s += 31
     await eventually(lambda: looks[-3:] == ["", "", ""], "no reset holds the gate any more")
     assert ended == [PartitionId(1, index) for index in range(4)]
@@ -160,6 +173,7 @@ async def test_late_steps_of_a_reset_are_refused_once_a_gate_is_open_that_it_hel
     reset = new_reset_id(now_ms + 60_000, "r7", 3)
     await ask(running, to="earliest", partitions=[str(last)], reset=reset)
     assert consumed.gate == reset
+    await is_watched(running, consumed)
     clock.ahead_s += 31
     await eventually(lambda: not consumed.is_gated, "its caller is taken for gone")
     late = await ask(running, to="earliest", partitions=["1.0", "1.1", "2.4"], reset=reset)

@@ -183,6 +183,11 @@ class TurnShares(BoundShares[TurnShare]):
         self._order.open_messages += messages - self._open_messages
         self._open_messages = messages
 
+    def force_due(self, now: float) -> bool:
+        """Count again: nobody looks at a partition that may send nothing for now."""
+        self._count_open()
+        return super().force_due(now)
+
     def wake(self) -> None:
         """Have the first flow that waits look at the partition; if none waits, all of them."""
         self._count_open()

@@ -118,7 +118,7 @@ class SessionShares:
         return [*(lock.session for lock in self.locks), *self._beginning]
 
     def next_free(self, but: Iterable[str] = ()) -> str | None:
-        """Return the session that the next accept gets; None: there is none that it may have.
+        """Return the session that the next accept gets; None: it may have no session.
 
         `but`: sessions that it may not have, as those that have a lock.
         """
