@@ -12,14 +12,17 @@ Verdict = Literal["due", "duplicate", "resend_from", "out_of_sequence", "number_
 
 @dataclass(frozen=True, slots=True)
 class NumberedBatch:
-    """A batch that is stored."""
+    """A batch that is stored, or waits to be."""
 
     first: int
     """The number of its first message."""
     count: int
     offset: int
+    """-1: it has none, as it was parked, or a message of its id was known."""
     digest: str
     """As `wire.batch.digest` returns it; empty: not known."""
+    entry: int = -1
+    """The number of the entry that it was parked as; -1: none, or not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +50,14 @@ class ProducerRecord:
         """Return the offset of messages that are stored; -1: it is forgotten."""
         for batch in self.batches:
             if batch.first <= first and first + count <= batch.first + batch.count:
-                return batch.offset + first - batch.first
+                return batch.offset if batch.offset < 0 else batch.offset + first - batch.first
+        return -1
+
+    def entry_of(self, first: int, count: int) -> int:
+        """Return the number of the entry that messages were parked as; -1: none is known."""
+        for batch in self.batches:
+            if batch.first <= first and first + count <= batch.first + batch.count:
+                return batch.entry
         return -1
 
     @staticmethod

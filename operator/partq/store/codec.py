@@ -256,6 +256,10 @@ def decode_producer(text: bytes) -> ProducerRecord:
         if word.startswith("#"):
             digest = word[1:]
             continue
+        if word.startswith("@"):
+            first, count, entry, its_digest = word[1:].split(":")
+            batches.append(NumberedBatch(int(first), int(count), -1, its_digest, int(entry)))
+            continue
         first, count, offset = map(int, word.split(":"))
         batches.append(NumberedBatch(first, count, offset, digest))
         digest = ""

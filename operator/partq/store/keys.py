@@ -91,6 +91,22 @@ class Keys:
         """Name the hash of the partition's series: producers by HTTP, each with one of its keys."""
         return f"{self._partition_tag(partition)}:series"
 
+    def due(self, partition: PartitionId) -> str:
+        """Name the sorted set of the partition's entries that wait, by when they are due."""
+        return f"{self._partition_tag(partition)}:due"
+
+    def scheduled(self, partition: PartitionId) -> str:
+        """Name the hash of these entries: number to batch."""
+        return f"{self._partition_tag(partition)}:scheduled"
+
+    def ids(self, partition: PartitionId) -> str:
+        """Name the sorted set of the ids that the partition knows, by when they were known."""
+        return f"{self._partition_tag(partition)}:ids"
+
+    def id_entries(self, partition: PartitionId) -> str:
+        """Name the hash of the ids of entries that wait: id to the number of the entry."""
+        return f"{self._partition_tag(partition)}:id_entries"
+
     def removal(self, partition: PartitionId) -> str:
         """Name the hash of what is known of a partition that was removed, for a while."""
         return f"{self._partition_tag(partition)}:removal"

@@ -38,7 +38,12 @@ KINDS: Final = {
     "end": "the record of the partition ends, or the group was removed",
     "claim": "a broker became the owner; [first, stop) is what the log held",
     "yield": "the owner gave the partition up, for the broker `target` where it named one",
-    "publish": "a batch was stored",
+    "publish": "a batch was stored; flags `scheduled`: it had waited as the entry `number`",
+    "schedule": "a batch waits as the entry `number`, until `target` in ms; [first, stop) are the "
+    "producer's numbers of its messages, from 0 where they have none",
+    "unschedule": "the entry `number` was cancelled",
+    "known_id": "a batch was not stored, as its id was known; [first, stop) are the producer's "
+    "numbers of its messages",
     "bind": "a member's flow took the partition up, under a new epoch",
     "unbind": "a flow has the partition no more, which several members share, or a session",
     "lock": "a flow has the session `target` from now on, under the lock `number` and a new epoch",

@@ -122,8 +122,9 @@ FEATURE_MUTATIONS = (
         lua(
             "append_batches",
             (
-                'verdict("Q", ',
-                'if state then state.due = first + count; changed[name] = "old" end verdict("Q", ',
+                "    refuse(name, state)\n",
+                '    if state then state.due = first + count; changed[name] = "old" end '
+                "refuse(name, state)\n",
             ),
         ),
         frozenset({"G3", "G7"}),

@@ -145,7 +145,7 @@ class StorageQuota:
         self._metrics.observe_quota(limit, used[1])
 
     async def _add_up(self, partitions: Sequence[PartitionId]) -> int:
-        """Return how many bytes partitions hold, in their logs and their groups' states of keys.
+        """Return how many bytes partitions hold, in their logs, beside them, and in states of keys.
 
         What lies on a silent node of a Redis Cluster has stayed as it was known last.
 
@@ -156,7 +156,8 @@ class StorageQuota:
         unknown = [each for each in partitions if each not in records and each not in self._sizes]
         records |= await self._partitions.read_many(unknown)
         sizes = {
-            partition: record.bytes + record.state_bytes for partition, record in records.items()
+            partition: record.bytes + record.state_bytes + record.scheduled_bytes
+            for partition, record in records.items()
         }
         self._sizes = {each: sizes.get(each, self._sizes.get(each, 0)) for each in partitions}
         return sum(self._sizes.values())

@@ -42,9 +42,10 @@ class CarriedNumbers:
         if status == "due":
             return None
         is_known = status == "duplicate"
-        return AppendResult(
-            status, self.record.place_of(first, count) if is_known else -1, self.due
-        )
+        if not is_known:
+            return AppendResult(status, -1, self.due)
+        place, entry = (find(first, count) for find in (self.record.place_of, self.record.entry_of))
+        return AppendResult(status, place, self.due, entry)
 
 
 class CarryOver:

@@ -3,7 +3,7 @@
 import asyncio
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 from partq.core.model import BrokerEpoch, Offset, PartitionId
@@ -27,7 +27,12 @@ Status = Literal[
     "number_reused",
     "quota_exceeded",
     "moved",
+    "parked",
+    "known_id",
+    "gone",
 ]
+
+AppendKind = Literal["append", "schedule", "enqueue"]
 
 _STATUS: dict[str, Status] = {
     "S": "stored",
@@ -38,6 +43,9 @@ _STATUS: dict[str, Status] = {
     "N": "number_reused",
     "Q": "quota_exceeded",
     "M": "moved",
+    "P": "parked",
+    "I": "known_id",
+    "G": "gone",
 }
 _NO_LIMIT = -1
 
@@ -71,6 +79,21 @@ class AppendBatch:
     says that had the slots; -1: none says anything."""
     content_crc: int = -1
     """For the audit record: `wire.batch.content_crc`; -1: the record says nothing of it."""
+    kind: AppendKind = "append"
+    """`schedule`: it waits beside the log until `due_ms`, or else for `after_ms`. `enqueue`: it is
+    the entry with the number `first`, which has waited, and `producer` is empty."""
+    due_ms: int = 0
+    """By Redis's clock; 0: `after_ms` says it."""
+    after_ms: int = 0
+    message_id: str = ""
+    """32 hex digits of a digest of its id; empty: it has none."""
+
+    @property
+    def extras(self) -> str:
+        """What the script is told beside the rest; empty: nothing."""
+        if self.kind == "append" and not self.message_id:
+            return ""
+        return f"{self.kind} {self.due_ms} {self.after_ms} {self.message_id or '-'} 0 0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +105,13 @@ class AppendResult:
     """Of the first message if stored or a duplicate; -1: not stored, or its place is forgotten."""
     due: int
     """The number that the partition takes next from this producer; -1: unknown."""
+    entry: int = -1
+    """The number of the entry that waits, or has waited: of a batch that was parked, of its repeat,
+    of what is there with its id, of an entry that is gone; -1: none, or it is forgotten."""
+    due_ms: int = -1
+    """When a parked batch is due, by Redis's clock."""
+    retry_after_ms: int = -1
+    """In how many ms an id more may be known; -1: it was not refused for that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +227,8 @@ class Log:
         batches: Sequence[AppendBatch],
         room_bytes: int | None,
         passed_ms: int = 0,
+        id_window_ms: int = 0,
+        max_ids: int = 0,
     ) -> Appended:
         """Append batches in one step, each judged on its own, in their order.
 
@@ -205,7 +237,10 @@ class Log:
         offset that the caller believes to be next. `room_bytes` bounds what the call may add;
         None: no limit; 0: nothing new is stored, only duplicates are answered. `passed_ms`: how
         much time has passed, at least, since the caller's last call or its claim. Records of
-        producers age by the sum of it, and by no clock that may jump.
+        producers age by the sum of it, and by no clock that may jump. `id_window_ms`: for how long
+        an id is known, and its message is not stored again; `max_ids`: how many may be known; 0:
+        ids mean nothing. A batch with a new id is refused above that. What is parked counts as what
+        is stored; an entry that is enqueued adds nothing.
 
         Raises:
             FencedError: another broker has claimed the partition; nothing is stored.
@@ -214,19 +249,25 @@ class Log:
             StoreUnavailableError: no answer; stored or not, unless `is_outcome_known`.
         """
         keys = self._keys
-        places = (keys.meta, keys.log, keys.producers, keys.audit, keys.series)
+        places = (
+            *(keys.meta, keys.log, keys.producers, keys.audit, keys.series),
+            *(keys.due, keys.scheduled, keys.ids, keys.id_entries),
+        )
         args: list[str | bytes | int] = [
             broker_epoch,
             number,
             expected,
             _NO_LIMIT if room_bytes is None else room_bytes,
             passed_ms,
+            id_window_ms,
+            max_ids,
         ]
         for batch in batches:
             args += (batch.producer, batch.first, batch.count, batch.data, batch.ttl_ms)
             args += (batch.digest, batch.age_ms)
             args.append("" if batch.content_crc < 0 else batch.content_crc)
             args.append("" if batch.start < 0 else batch.start)
+            args.append(batch.extras)
         answer = await self._store.run(
             "append_batches",
             [place(partition) for place in places],
@@ -431,5 +472,11 @@ def _entry(entry_id: bytes, fields: list[bytes]) -> Entry:
 
 
 def _result(verdict: str) -> AppendResult:
-    letter, offset, due = verdict.split(":")
-    return AppendResult(_STATUS[letter], int(offset), int(due))
+    letter, offset, due, *more = verdict.split(":")
+    result = AppendResult(_STATUS[letter], int(offset), int(due))
+    if not more:
+        return result
+    entry, ms = map(int, more)
+    if letter == "Q":
+        return replace(result, retry_after_ms=ms)
+    return replace(result, entry=entry, due_ms=ms)

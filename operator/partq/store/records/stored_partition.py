@@ -128,6 +128,8 @@ class StoredPartition:
     """Bytes of the states of keys that its groups have, with the keys."""
     retained_bytes: int = 0
     """Bytes in the log that all groups have acknowledged and that stay for a time."""
+    scheduled_bytes: int = 0
+    """Bytes of the batches that wait beside the log until they are due."""
 
     def is_held(self, now_ms: int) -> bool:
         """Whether a reader has a pin, or the archive has not all of the audit record.
@@ -260,6 +262,7 @@ def record_of(fields: Mapping[bytes, bytes]) -> StoredPartition:
         has_replays=b"replay" in fields,
         state_bytes=int(fields.get(b"state_bytes", b"0")),
         retained_bytes=int(fields.get(b"retained_bytes", b"0")),
+        scheduled_bytes=int(fields.get(b"scheduled_bytes", b"0")),
     )
 
 

@@ -31,8 +31,15 @@ class ProducerJudge:
         self._known: OrderedDict[str, _NumberedProducer] = OrderedDict()
 
     def publish(self, line: RecordLine, segment: int) -> None:
-        """Judge the numbers of a batch."""
-        name, number = line.producer, line.number
+        """Judge the numbers of a batch that was stored."""
+        self._judge(line, line.number, segment)
+
+    def use_up(self, line: RecordLine, segment: int) -> None:
+        """Judge the numbers of a batch that waits, or is not stored as its id was known."""
+        self._judge(line, line.first, segment)
+
+    def _judge(self, line: RecordLine, number: int, segment: int) -> None:
+        name = line.producer
         if not name or number < 0:
             return
         end = number + line.stop - line.first

@@ -200,6 +200,8 @@ class RecordJudge:
         totals.until_ms = max(totals.until_ms or line.at_ms, line.at_ms)
         if kind == "publish":
             self._publish(line)
+        elif kind in ("schedule", "known_id"):
+            self._producers.use_up(line, self._segment_count)
         elif kind == "claim" and len(self._claims) < MAX_CHANGES:
             self._claims.append((line.at_ms, line.broker))
         name = _COUNTED.get(kind)

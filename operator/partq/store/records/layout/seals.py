@@ -96,7 +96,8 @@ class Seals:
             del cursors[-MAX_ERASED:]
         places = (keys.meta, keys.producers, keys.series, keys.removal)
         tables = [place(partition) for place in places]
-        others = [place(partition) for place in (keys.replayed, keys.log, keys.audit)]
+        waiting = (keys.due, keys.scheduled, keys.ids, keys.id_entries)
+        others = [place(partition) for place in (keys.replayed, keys.log, keys.audit, *waiting)]
         names = [*tables, *cursors, *others]
         await self._store.run("erase_partition", names, [PRODUCERS_STAY_MS])
 
