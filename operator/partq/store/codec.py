@@ -257,8 +257,10 @@ def decode_producer(text: bytes) -> ProducerRecord:
             digest = word[1:]
             continue
         if word.startswith("@"):
-            first, count, entry, its_digest = word[1:].split(":")
-            batches.append(NumberedBatch(int(first), int(count), -1, its_digest, int(entry)))
+            *numbers, digest = word[1:].split(":")
+            first, count, entry = map(int, numbers)
+            batches.append(NumberedBatch(first, count, -1, digest, entry))
+            digest = ""
             continue
         first, count, offset = map(int, word.split(":"))
         batches.append(NumberedBatch(first, count, offset, digest))
