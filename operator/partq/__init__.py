@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from partq.client.registration.registration_calls import ConfiguredPartitionInfo, Registration
     from partq.client.sessions.locked_session import LockedSession
     from partq.client.sessions.session_consumer import SessionConsumer
+    from partq.client.transactions.transaction import Transaction
     from partq.client.transport.options import ConnectionOptions
     from partq.client.transport.session import UnreachedError, UntrustedError
     from partq.core.model import Cause, PartitionId, Token
@@ -82,6 +83,8 @@ if TYPE_CHECKING:
         StoreFullError,
         StoreUnavailableError,
         TooManyConnectionsError,
+        TransactionOverKeysError,
+        TransactionWithoutKeyError,
         UnauthorizedError,
         UnavailableError,
         UndecodableError,
@@ -182,6 +185,9 @@ __all__ = [
     "StoredBatch",
     "Token",
     "TooManyConnectionsError",
+    "Transaction",
+    "TransactionOverKeysError",
+    "TransactionWithoutKeyError",
     "UnauthorizedError",
     "UnavailableError",
     "UndecodableError",
@@ -224,6 +230,7 @@ _HOMES = {
     "partq.client.registration.registration_calls": ("ConfiguredPartitionInfo", "Registration"),
     "partq.client.sessions.session_consumer": ("SessionConsumer",),
     "partq.client.sessions.locked_session": ("LockedSession",),
+    "partq.client.transactions.transaction": ("Transaction",),
     "partq.client.transport.options": ("ConnectionOptions",),
     "partq.client.transport.session": ("UnreachedError", "UntrustedError"),
     "partq.core.model": ("Cause", "PartitionId", "Token"),

@@ -99,6 +99,18 @@ class KeyConflictError(BadRequestError):
     code = "key_conflict"
 
 
+class TransactionWithoutKeyError(BadRequestError):
+    """A message of a transaction has no partition key; nothing of the transaction is stored."""
+
+    code = "transaction_without_key"
+
+
+class TransactionOverKeysError(BadRequestError):
+    """Messages of a transaction have different keys; nothing of the transaction is stored."""
+
+    code = "transaction_over_keys"
+
+
 class MessageTooLargeError(BadRequestError):
     """A message is above the queue's `maxMessageBytes`; nothing of its batch is stored."""
 

@@ -429,3 +429,10 @@ async def test_measuring(monkeypatch, capsys):
     text = text.replace("asyncio.run(main())", "await main()")
     await run(text)
     assert len(re.findall(r"\d{6,}", capsys.readouterr().out)) == 4
+
+
+async def test_a_transaction(broker, capsys):
+    left = await run(program("transactions.md", "Transactions"))
+    await left["book"](broker.url, broker.tokens.produce)
+    first, second = (line.split() for line in capsys.readouterr().out.splitlines())
+    assert (first[0], int(first[1]) + 1) == (second[0], int(second[1]))

@@ -29,6 +29,7 @@ MISSING = {
     },
     "Reader": {},
     "SessionConsumer": {},
+    "Transaction": {},
 }
 """Methods that applications use, with the reason. A new one is built, or listed here."""
 INTERNAL = {
@@ -58,6 +59,7 @@ INTERNAL = {
         "unlock",
         "wake",
     },
+    "Transaction": set[str](),
 }
 """Public for other modules of the client only."""
 MISSING_CLASSES = {

@@ -38,6 +38,7 @@ from partq.client.produce.send_calls import SendCalls, most_bytes
 from partq.client.produce.sender import Sender
 from partq.client.producer_state import producer_state
 from partq.client.producer_stats import ProducerStats, ProducerTally
+from partq.client.transactions.transaction import Transactions
 from partq.client.transport.layout import QueueLayout
 from partq.client.transport.liveness import Clock, boot_time
 from partq.client.transport.options import ConnectionOptions
@@ -52,7 +53,7 @@ from partq.wire.batch import Message
 from partq.wire.partition_key import key_of_arguments
 
 
-class Producer:
+class Producer(Transactions):
     """Publishes to one queue; the messages of a key are stored in the order of the calls.
 
     ```python

@@ -7,6 +7,7 @@ from partq.sync import Consumer, Producer, QueuesConsumer, Reader, SessionConsum
 
 from partq.sync.consumer import SyncConsumer as Consumer
 from partq.sync.producer import SyncProducer as Producer
+from partq.sync.producer import SyncTransaction as Transaction
 from partq.sync.queues_consumer import SyncQueuesConsumer as QueuesConsumer
 from partq.sync.reader import SyncReader as Reader
 from partq.sync.session_consumer import SyncLockedSession as LockedSession
@@ -19,4 +20,5 @@ __all__ = [
     "QueuesConsumer",
     "Reader",
     "SessionConsumer",
+    "Transaction",
 ]

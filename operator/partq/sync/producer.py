@@ -1,14 +1,15 @@
 """A producer whose calls block, for threads and code that is not asynchronous."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from partq.client.produce.message_encoding import listed
 from partq.client.produce.results import Position, Positions
 from partq.client.producer import Producer
 from partq.client.producer_stats import ProducerStats
+from partq.client.transactions.transaction import Transaction
 from partq.core.model import PartitionId
 from partq.sync.client import SyncClient
 from partq.sync.process_loop import LoopPortal
@@ -62,6 +63,14 @@ class SyncProducer(SyncClient[Producer]):
         taken = listed(messages)  # here, where what it waits for holds up no other client
         return self._sent(lambda: self._inner.send_many(taken, ttl_s=ttl_s))
 
+    def transaction(self, **details: Any) -> "SyncTransaction":
+        """Return a transaction for `with`; arguments and errors as `partq.Producer.transaction`."""
+
+        async def begun() -> Transaction:
+            return self._inner.transaction(**details)
+
+        return SyncTransaction(self._portal, self._portal.run(begun))
+
     def flush(self) -> None:
         """Wait until everything taken so far has an answer; raises as `partq.Producer.flush`."""
         self._portal.run(self._inner.flush)
@@ -107,6 +116,36 @@ class SyncProducer(SyncClient[Producer]):
         answer: SentFuture[T] = SentFuture(self._portal)
         self._portal.run(sent)
         return answer
+
+
+class SyncTransaction:
+    """A `partq.Transaction` for code that is not asynchronous, of one thread."""
+
+    def __init__(self, portal: LoopPortal, inner: Transaction) -> None:
+        self._portal = portal
+        self._inner = inner
+
+    def __enter__(self) -> Self:
+        """Begin; raises as `partq.Transaction`."""
+        self._portal.run(self._inner.__aenter__)
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        """Store all messages and wait for the answer, as `partq.Transaction`."""
+        self._portal.run(lambda: self._inner.__aexit__(kind, error, traceback))
+
+    def send(self, value: object, **details: Any) -> None:
+        """Take a message; arguments and errors as `partq.Transaction.send`."""
+
+        async def sent() -> None:
+            self._inner.send(value, **details)
+
+        self._portal.run(sent)
+
+    @property
+    def positions(self) -> Sequence[Position]:
+        """Where the messages are stored; raises as `partq.Transaction.positions`."""
+        return self._inner.positions
 
 
 class SentFuture(Future[T]):

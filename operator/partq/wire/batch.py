@@ -48,7 +48,9 @@ _HEADER = struct.Struct("<HBBHIIII")
 _CRC = struct.Struct("<I")
 _CRC_AT = _HEADER.size - _CRC.size
 HEADER_SIZE = _HEADER.size
-MAX_STORED_BYTES = MAX_BATCH_BYTES + HEADER_SIZE + 6 * MAX_BATCH_COUNT
+MESSAGE_SIZE = 6
+"""Bytes of a batch per message, beside the message."""
+MAX_STORED_BYTES = MAX_BATCH_BYTES + HEADER_SIZE + MESSAGE_SIZE * MAX_BATCH_COUNT
 """The most bytes of a batch as it is stored: header, slots, ends and body."""
 _MUST_SWAP = sys.byteorder == "big"
 

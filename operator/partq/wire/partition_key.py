@@ -2,7 +2,12 @@
 
 from collections.abc import Iterable, Mapping
 
-from partq.errors import BadRequestError, KeyConflictError
+from partq.errors import (
+    BadRequestError,
+    KeyConflictError,
+    TransactionOverKeysError,
+    TransactionWithoutKeyError,
+)
 from partq.excerpts import excerpt
 
 KEY_NAMES = ("SessionId", "PartitionKey", "QUEUE_PARTITION_KEY", "JMSXGroupID")
@@ -53,6 +58,31 @@ def key_of_arguments(key: str | None, session_id: str | None, other_key: str | N
         if not isinstance(value, str):
             raise BadRequestError(f"{name}: got {type(value).__name__}, expected str or None")
     return partition_key(given)
+
+
+def transaction_key(known: str | None, key: str | None, number: int) -> str:
+    """Return the one key of a transaction's messages.
+
+    Args:
+        known: the key of the transaction, or of the messages before this one; None: there is none.
+        key: of the message, under whichever name it came.
+        number: of the message in the transaction, from 0.
+
+    Raises:
+        TransactionWithoutKeyError: the message has no key.
+        TransactionOverKeysError: the message has another key.
+    """
+    if key is None:
+        raise TransactionWithoutKeyError(
+            f"transaction: message {number} has no key, expected the one key of all its messages: "
+            "one partition stores them together; give it as key, session or partition key"
+        )
+    if known is not None and key != known:
+        raise TransactionOverKeysError(
+            f"transaction: message {number} has the key {excerpt(key)!r}, expected "
+            f"{excerpt(known)!r} as the others: use one transaction for each key"
+        )
+    return key
 
 
 def check_key_headers(key: str | None, headers: Mapping[str, str]) -> None:

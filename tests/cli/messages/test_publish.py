@@ -1,6 +1,7 @@
 """`partq publish`: what it says when a message is not stored."""
 
 import asyncio
+import json
 import subprocess
 
 from partq import NotStoredError, Producer
@@ -52,3 +53,29 @@ async def test_the_reason_of_a_failure_is_printed_once():
         "(limits.maxSpoolBytes) is used up; the oldest messages of this broker are held by group "
     )
     assert line.endswith("or raise it, and publish again later")
+
+
+async def test_with_atomic_all_messages_are_stored_or_none(tmp_path):
+    """A line without the one key means none; what is stored lies together."""
+    file = tmp_path / "lines.ndjson"
+    good = '{"key": "k", "value": "a"}\n{"key": "k", "value": "b"}\n'
+
+    async def publish(broker, *arguments):
+        place = ("--url", broker.url, "--queue", "orders", "--token", broker.tokens.produce)
+        return await asyncio.to_thread(
+            subprocess.run,
+            [*PARTQ, "publish", "--atomic", "--json", *place, *arguments],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    async with asyncio.timeout(WAIT_S), LocalBroker(partitions=1) as broker:
+        file.write_text(good + '{"value": "c"}\n')
+        done = await publish(broker, "--input", str(file))
+        assert (done.returncode, done.stdout) == (2, "")
+        assert f"{file}, line 3: transaction: message 2 has no key" in done.stderr
+        done = await publish(broker, "--key", "k", "a", "b", "c")
+        assert (done.returncode, done.stderr) == (0, "")
+        expected = [{"partition": "1.0", "offset": offset} for offset in range(3)]
+        assert [json.loads(line) for line in done.stdout.splitlines()] == expected

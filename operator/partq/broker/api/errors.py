@@ -21,6 +21,8 @@ STATUS_BY_CODE: dict[str, int] = {
     "bad_batch": 400,
     "wrong_partition": 400,
     "key_conflict": 400,
+    "transaction_without_key": 400,
+    "transaction_over_keys": 400,
     "undecodable": 400,
     "method_not_allowed": 405,
     "request_timeout": 408,

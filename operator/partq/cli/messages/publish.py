@@ -9,8 +9,8 @@ import os
 import re
 import sys
 from collections import deque
-from collections.abc import AsyncIterator, Mapping
-from contextlib import nullcontext
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeGuard
@@ -48,6 +48,7 @@ text; anything else is stored as JSON) or `value_base64`, and if wanted `key`, `
   partq publish --key order-17 paid shipped
   tail -f events.log | partq publish
   partq publish --input events.ndjson
+  partq publish --atomic --key order-17 paid shipped   all, or none
   partq publish --json hello               prints {"partition": "1.3", "offset": 17}
 
 Exit status 1 when a message was not stored, or its outcome is unknown.
@@ -102,6 +103,12 @@ class PublishTally:
     show_default=True,
     help="Compression of batches, on their way and in Redis; auto: LZ4 where it pays.",
 )
+@click.option(
+    "--atomic",
+    "is_atomic",
+    is_flag=True,
+    help="Store all messages, which have one key, or none: at most 65,536 and 16 MiB together.",
+)
 def publish(
     *,
     values: tuple[str, ...],
@@ -112,6 +119,7 @@ def publish(
     as_json: bool,
     timeout_s: float,
     compression: str,
+    is_atomic: bool,
 ) -> None:
     """Publish everything and report."""
     if input_file is not None and (values or key is not None):
@@ -140,6 +148,7 @@ def publish(
         timeout_s=timeout_s,
         compression=compression,
         size_bytes=size_bytes,
+        is_atomic=is_atomic,
     )
     try:
         with left_out("partq.client.failures", lambda _: True):
@@ -162,6 +171,7 @@ async def _publish(
     timeout_s: float,
     compression: str,
     size_bytes: int | None,
+    is_atomic: bool,
 ) -> None:
     waiting: deque[asyncio.Future[Position]] = deque()
     progress = _progress(size_bytes)
@@ -171,6 +181,9 @@ async def _publish(
         delivery_timeout_s=timeout_s,
         connect_timeout_s=wait_s,
     ) as producer:
+        if is_atomic:
+            await _publish_whole(producer, messages, outcome, as_json)
+            return
         with progress or nullcontext():
             task = progress.add_task("publishing", total=size_bytes) if progress else None
             try:
@@ -186,16 +199,52 @@ async def _publish(
                     await _await_answer(waiting.popleft(), outcome, as_json)
 
 
-async def _send(producer: Producer, message: Outgoing) -> asyncio.Future[Position]:
+async def _publish_whole(
+    producer: Producer, messages: AsyncIterator[Outgoing], outcome: PublishTally, as_json: bool
+) -> None:
+    """Publish all messages, or none; a bad line means none."""
+    count = 0
+    transaction = producer.transaction()
     try:
+        async with transaction:
+            async for message in messages:
+                count += 1
+                with _named(message):
+                    transaction.send(
+                        message.value,
+                        key=message.key,
+                        headers=message.headers,
+                        event_time_ms=message.event_time_ms,
+                    )
+    except BadRequestError:
+        raise
+    except PartqError as error:
+        outcome.failed_count = count
+        _tell(error, as_json)
+        return
+    for position in transaction.positions:
+        outcome.published_count += 1
+        if as_json:
+            click.echo(_placed(position))
+
+
+@contextmanager
+def _named(message: Outgoing) -> Iterator[None]:
+    """Say in an error where the message stands."""
+    try:
+        yield
+    except BadRequestError as error:
+        raise type(error)(f"{message.where}: {error.message}") from error
+
+
+async def _send(producer: Producer, message: Outgoing) -> asyncio.Future[Position]:
+    with _named(message):
         return await producer.send(
             message.value,
             key=message.key,
             headers=message.headers,
             event_time_ms=message.event_time_ms,
         )
-    except BadRequestError as error:
-        raise type(error)(f"{message.where}: {error.message}") from error
 
 
 async def _await_answer(
@@ -203,17 +252,26 @@ async def _await_answer(
 ) -> None:
     """Wait for the answer to one message, count it and print it."""
     try:
-        partition, offset = await answer
+        position = await answer
     except PartqError as error:
         outcome.failed_count += 1
-        if as_json:
-            click.echo(json.dumps({"error": {"code": error.code, "message": error.message}}))
-        elif outcome.failed_count == 1:
-            click.echo(f"partq: {error.message}", err=True)
+        if as_json or outcome.failed_count == 1:
+            _tell(error, as_json)
     else:
         outcome.published_count += 1
         if as_json:
-            click.echo(json.dumps({"partition": str(partition), "offset": offset}))
+            click.echo(_placed(position))
+
+
+def _tell(error: PartqError, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps({"error": {"code": error.code, "message": error.message}}))
+    else:
+        click.echo(f"partq: {error.message}", err=True)
+
+
+def _placed(position: Position) -> str:
+    return json.dumps({"partition": str(position.partition), "offset": position.offset})
 
 
 def _progress(size_bytes: int | None) -> Progress | None:

@@ -58,6 +58,10 @@ class ReadyBatch:
     """The time to live of all its messages; 0: none."""
     needs: frozenset[str] = frozenset()
     """Features without which a broker must not get it."""
+    order: Sequence[int] = ()
+    """The place of each message among all of the producer; empty where nobody asks for it."""
+    is_whole: bool = False
+    """Its messages belong together: they are stored all, or none."""
 
 
 class SealedBatch:
@@ -71,6 +75,7 @@ class SealedBatch:
         "first",
         "first_sent_at",
         "is_never_stored",
+        "is_whole",
         "may_be_stored",
         "needs",
         "order",
@@ -91,6 +96,7 @@ class SealedBatch:
         ttl_ms: int,
         order: Sequence[int] = (),
         needs: frozenset[str] = frozenset(),
+        is_whole: bool = False,
     ) -> None:
         self.data = data
         self.results = results
@@ -106,6 +112,8 @@ class SealedBatch:
         """The place of each message among all of the producer; empty where nobody asks for it."""
         self.needs = needs
         """Features without which a broker must not get it."""
+        self.is_whole = is_whole
+        """Its messages have one key and belong together: they are stored all, or none."""
         self.request: int | None = None
         """The request that waits for an answer; None: not sent, or to be sent again."""
         self.may_be_stored = False

@@ -133,6 +133,8 @@ class PartitionSender:
             deadline=deadline,
             ttl_ms=ready.ttl_ms,
             needs=ready.needs,
+            order=ready.order,
+            is_whole=ready.is_whole,
         )
         self._window.append(batch)
 
@@ -398,6 +400,11 @@ class PartitionSender:
         while (head := self._window.head) is not None and head.end <= due:
             self._resolve_head(UNKNOWN_OFFSET)
         if head is not None and head.first < due:
+            if head.is_whole:
+                reason = f"number {due} is due, which lies in a transaction: its first messages "
+                reason += "are stored without the others, so they were sent otherwise before"
+                self._break(ConflictError(reason), reason)
+                return
             known, rest = head.cut(due - head.first)
             self._window.pop_head()
             self._window.put_first(rest)

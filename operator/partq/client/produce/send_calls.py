@@ -1,7 +1,7 @@
 """The send calls of an open producer: from messages to the senders of their partitions."""
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from partq.client.hooks.serializers import ValueSerializer
@@ -39,6 +39,20 @@ class _OrderedMessages(NamedTuple):
     """The place of each among all of the producer."""
     stored_at: list[PartitionId | None]
     """Where each is stored already; None: it is not."""
+
+
+class PreparedMessage(NamedTuple):
+    """A message of a transaction, which is sent when that ends."""
+
+    message: Message
+    """As its interceptors have made it."""
+    encoded: bytes
+    interceptors: ProducerInterceptors | None
+
+    def give_up(self, error: BaseException) -> None:
+        """Let interceptors know that it is not sent, and why."""
+        if self.interceptors is not None:
+            self.interceptors.resolved(self.message, None, error)
 
 
 class SendCalls:
@@ -162,6 +176,60 @@ class SendCalls:
             self._add_placed(partition, encoded, part_slots, told, ttl_ms, placed)
         return result.future
 
+    # ---- transactions ----
+
+    def prepare(self, message: Message, check: Callable[[Message], None]) -> PreparedMessage:
+        """Encode a message that is sent later, with others.
+
+        `check`: called with what interceptors have made of it; what it raises is raised.
+
+        Raises: as `Producer.send`; nothing was taken.
+        """
+        interceptors = self._interceptors
+        if interceptors is None:
+            return self._prepare(message, check)
+        message = interceptors.sent(message)
+        with interceptors.notifying_failure((message,)):
+            return self._prepare(message, check)
+
+    def _prepare(self, message: Message, check: Callable[[Message], None]) -> PreparedMessage:
+        stored = with_bytes(message, self._value_serializer)
+        (encoded,) = encode_checked((stored,), self.max_message_bytes)
+        if message.key is not None:
+            self.partitioner.of_key(message.key)
+        check(message)
+        return PreparedMessage(message, encoded, self._interceptors)
+
+    async def send_whole(
+        self, prepared: Sequence[PreparedMessage], ttl_ms: int
+    ) -> asyncio.Future[Positions]:
+        """Take messages of one key, one or more, that are stored all or none."""
+        if self._interceptors is None:
+            return await self._send_whole(prepared, ttl_ms)
+        with self._interceptors.notifying_failure([each.message for each in prepared]):
+            return await self._send_whole(prepared, ttl_ms)
+
+    async def _send_whole(
+        self, prepared: Sequence[PreparedMessage], ttl_ms: int
+    ) -> asyncio.Future[Positions]:
+        key = prepared[0].message.key
+        slot = self.partitioner.of_key(key or "")
+        slots, encoded = [slot] * len(prepared), [each.encoded for each in prepared]
+        if self._stored is not None:
+            self._stored.check_sent(slots)
+        await self._reserve(encoded)
+        self._failures.taken(len(prepared))
+        partition = self.partitioner.partition_of(slot)
+        result = ListResult(self.partitioner.routes, slots, self._failures)
+        messages = {partition: [each.message for each in prepared]}
+        told = intercepted(result, self._interceptors, messages)
+        add = self._sender.add_whole
+        if self._stored is None:
+            add(partition, encoded, slots, told, ttl_ms)
+        else:
+            self._add_placed(partition, encoded, slots, told, ttl_ms, self._placed(slots), add)
+        return result.future
+
     async def _reserve(self, *encoded: Sequence[bytes]) -> None:
         count = sum(map(len, encoded))
         size_bytes = sum(sum(map(len, part)) for part in encoded)
@@ -191,6 +259,7 @@ class SendCalls:
         result: MessageResult,
         ttl_ms: int,
         placed: Mapping[PartitionId, _OrderedMessages],
+        add: Callable[..., None] | None = None,
     ) -> None:
         """Let the sender have messages of a partition, but for those that are stored."""
         order, stored_at = placed[partition]
@@ -206,7 +275,7 @@ class SendCalls:
                 return
             encoded, slots = [encoded[at] for at in left], [slots[at] for at in left]
             order, result = [order[at] for at in left], parts[partition]
-        self._sender.add(partition, encoded, slots, result, ttl_ms, order)
+        (add or self._sender.add)(partition, encoded, slots, result, ttl_ms, order)
 
 
 def most_bytes(queue_layout: QueueLayout) -> int:

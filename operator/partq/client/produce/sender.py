@@ -23,6 +23,7 @@ from partq.client.transport.retries import retry_backoff
 from partq.client.transport.session import ProducerProgress, Session
 from partq.core.model import PartitionId
 from partq.errors import ConflictError, PartqError
+from partq.wire import batch as wire
 
 log = logging.getLogger("partq.client")
 
@@ -121,6 +122,26 @@ class Sender:
                 if self._linger_s
                 else loop.call_soon(self.make_due)
             )
+
+    def add_whole(
+        self,
+        partition: PartitionId,
+        encoded: Sequence[bytes],
+        slots: Sequence[int],
+        result: MessageResult,
+        ttl_ms: int,
+        order: Sequence[int] = (),
+    ) -> None:
+        """Take messages of one key that are stored all or none, as `add_batch`."""
+        ready = ReadyBatch(
+            wire.encode(encoded, slots, self._limits.codec),
+            len(encoded),
+            sum(map(len, encoded)),
+            ttl_ms,
+            order=order,
+            is_whole=True,
+        )
+        self.add_batch(partition, ready, result)
 
     def add_batch(self, partition: PartitionId, ready: ReadyBatch, result: MessageResult) -> None:
         """Take a complete batch of one partition, counted in the buffer pool; it leaves now."""

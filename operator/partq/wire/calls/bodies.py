@@ -127,6 +127,18 @@ class PublishHeaders(msgspec.Struct):
     ) = msgspec.field(name="Partq-TTL-Ms", default=None)
 
 
+class PublishQuery(msgspec.Struct):
+    """How the messages of a publish belong together."""
+
+    atomic: Annotated[
+        Literal["true", "false"],
+        msgspec.Meta(
+            description="true: all messages have one key, and one write stores them: all, or none. "
+            "Then the answer is one error, or the places of all."
+        ),
+    ] = "false"
+
+
 class StatusQuery(msgspec.Struct):
     """How old the status may be."""
 

@@ -21,6 +21,7 @@ from partq.broker.operations.publish.message_forwarder import (
 from partq.broker.operations.publish.message_writer import MessageWriter
 from partq.broker.operations.publish.request_partitioner import RequestPartitioner
 from partq.broker.peers.peer_client import FORWARDED
+from partq.core.hashing import slot_of
 from partq.core.producer_series import check_producer_id
 from partq.errors import (
     BadRequestError,
@@ -36,16 +37,19 @@ from partq.errors import (
     QuotaExceededError,
     ResendFromError,
     StaleGenerationError,
+    TransactionOverKeysError,
+    TransactionWithoutKeyError,
     UnknownProducerError,
+    UnsupportedError,
 )
 from partq.excerpts import excerpt
 from partq.server.body import HOLD, read_body
 from partq.wire import batch
 from partq.wire.calls.answers import Placed, PublishResult, PublishResults
-from partq.wire.calls.bodies import PublishBody, PublishHeaders
+from partq.wire.calls.bodies import PublishBody, PublishHeaders, PublishQuery
 from partq.wire.calls.body_codec import decode, read_texts
 from partq.wire.calls.replies import error_detail
-from partq.wire.partition_key import KEY_NAMES, check_key_headers
+from partq.wire.partition_key import KEY_NAMES, check_key_headers, transaction_key
 
 MAX_BODY_MESSAGES = 10_000
 MAX_NUMBERED_MESSAGES = 1_000
@@ -121,6 +125,7 @@ class Numbers:
     "/v1/queues/{queue}/messages",
     roles=PRODUCERS,
     body=PublishBody | list[PublishBody],
+    query=PublishQuery,
     headers=PublishHeaders,
     max_body_bytes=MAX_MESSAGES_BYTES,
     answers={200: Placed, 201: (Placed, PublishResults), 207: PublishResults},
@@ -135,11 +140,17 @@ class Numbers:
         QuotaExceededError,
         ResendFromError,
         StaleGenerationError,
+        TransactionOverKeysError,
+        TransactionWithoutKeyError,
         UnknownProducerError,
+        UnsupportedError,
     ),
 )
-async def publish(call: EnteredCall) -> web.Response:
-    """Store one message or an array; answer once they are stored."""
+async def publish(call: EnteredCall, query: PublishQuery) -> web.Response:
+    """Store one message or an array; answer once they are stored.
+
+    With `atomic` the messages of an array are a transaction: one write stores all of them.
+    """
 
     def bound(start: bytes) -> int:
         return MAX_MESSAGES_BYTES if start[:1] == b"[" else _max_single(call.broker)
@@ -159,7 +170,8 @@ async def publish(call: EnteredCall) -> web.Response:
         )
     given = read_texts(call.request.headers, PublishHeaders, "headers", repeatable=KEY_NAMES)
     numbers = Numbers.read(given, messages)
-    outcomes = await publish_all(
+    store = publish_whole if query.atomic == "true" else publish_all
+    outcomes = await store(
         call.request,
         call.broker,
         messages,
@@ -196,14 +208,8 @@ async def publish_all(
     One without a key continues to another partition while the chosen one is unavailable.
     """
     placing = RequestPartitioner(broker, request)
-    forwarding = Forwarding(
-        request.app[PEERS],
-        request.headers["Authorization"],
-        request[HOLD],
-        is_forwarded=FORWARDED in request.headers,
-    )
     storing = MessageWriter(
-        broker, forwarding, numbers.producer, len(messages), ttl_ms=ttl_ms, age_ms=age_ms
+        broker, _forwarding(request), numbers.producer, len(messages), ttl_ms=ttl_ms, age_ms=age_ms
     )
     for at, body in enumerate(messages):
         try:
@@ -229,6 +235,70 @@ async def publish_all(
             continue
         storing.add(StorableMessage(at, message, slot, number, may_move=fixed is None), partition)
     return await storing.run(placing)
+
+
+async def publish_whole(
+    request: web.Request,
+    broker: Broker,
+    messages: Sequence[PublishBody],
+    numbers: Numbers,
+    *,
+    ttl_ms: int,
+    age_ms: int = 0,
+) -> list[Outcome]:
+    """Store messages of one key by one write, and return where each of them is.
+
+    Raises:
+        PartqError: none of them is stored; or the outcome of all is unknown.
+    """
+    placing = RequestPartitioner(broker, request)
+    storing = MessageWriter(
+        broker,
+        _forwarding(request, is_whole=True),
+        numbers.producer,
+        len(messages),
+        ttl_ms=ttl_ms,
+        age_ms=age_ms,
+        is_whole=True,
+    )
+    known = of_all = placing.key(PublishBody())
+    size_bytes = batch.HEADER_SIZE
+    first = -1
+    for at, body in enumerate(messages):
+        key = known = transaction_key(known, of_all if body.key is None else body.key, at)
+        number = numbers.of(body, key)
+        first = number if at == 0 else first
+        if number >= 0 and number != first + at:
+            raise BadRequestError(
+                f"message {at}: sequence {number}, expected {first + at}: the numbers of a "
+                "transaction follow each other"
+            )
+        message = _message(body, key)
+        _check_size(message, at, broker)
+        size_bytes += batch.MESSAGE_SIZE + len(batch.encode_message(message))
+        if size_bytes > batch.MAX_BATCH_BYTES:
+            raise BatchTooLargeError(
+                f"transaction: {size_bytes} bytes with message {at}; expected at most "
+                f"{batch.MAX_BATCH_BYTES}: send fewer or smaller messages"
+            )
+        slot = slot_of(key)
+        partition = broker.config.layout.partition_of(slot)
+        storing.add(StorableMessage(at, message, slot, number), partition)
+    outcomes = await storing.run(placing)
+    for outcome in outcomes:
+        if isinstance(outcome, PartqError):
+            raise outcome
+    return outcomes
+
+
+def _forwarding(request: web.Request, *, is_whole: bool = False) -> Forwarding:
+    return Forwarding(
+        request.app[PEERS],
+        request.headers["Authorization"],
+        request[HOLD],
+        is_forwarded=FORWARDED in request.headers,
+        is_whole=is_whole,
+    )
 
 
 def _message(body: PublishBody, key: str | None) -> batch.Message:

@@ -13,18 +13,28 @@ from partq.broker.peers.peer_client import (
     max_bytes,
 )
 from partq.core.model import PartitionId
-from partq.errors import NotOwnerError, NotStoredError, OutcomeUnknownError, PartqError
+from partq.errors import (
+    BadRequestError,
+    NotOwnerError,
+    NotStoredError,
+    OutcomeUnknownError,
+    PartqError,
+    UnsupportedError,
+)
 from partq.path_names import quoted
 from partq.server.memory import Hold
 from partq.wire import batch
 from partq.wire.calls.answers import UNSET, PublishResult, PublishResults
 from partq.wire.calls.replies import to_error
+from partq.wire.frame import ATOMIC
 
 FORWARD_TIMEOUT_S = 8.0
 """Seconds that the owner of a partition may take to answer; then the outcome is unknown."""
 PRODUCER = "Partq-Producer"
 TTL = "Partq-TTL-Ms"
 AGE = "Partq-Age-Ms"
+UNKNOWN_PARAMETER = f"got the unknown parameter {ATOMIC}"
+"""How a broker of an earlier version refuses a transaction, before it reads the messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +71,8 @@ class Forwarding:
     """The memory of the call, which pays for the answers."""
     is_forwarded: bool
     """Whether another broker has forwarded the call: it goes no further."""
+    is_whole: bool = False
+    """Whether the messages are stored all, or none."""
 
 
 Outcome = MessagePlace | PartqError
@@ -105,6 +117,8 @@ class MessageForwarder:
                 retry_after_s=1.0,
             )
         url = f"{owner[1]}/v1/queues/{quoted(broker.settings.queue, 'queue')}/messages"
+        if forwarding.is_whole:
+            url += f"?{ATOMIC}=true"
         headers: dict[str, str] = {FORWARDED: broker.id}
         if self._producer:
             headers[PRODUCER] = self._producer
@@ -125,6 +139,13 @@ class MessageForwarder:
                 hold=forwarding.hold,
             )
             return _outcomes(answer, len(rows))
+        except BadRequestError as error:
+            if forwarding.is_whole and UNKNOWN_PARAMETER in error.message:
+                raise UnsupportedError(
+                    f"partition {partition}: its broker {owner[0]} is of a version without "
+                    f"{ATOMIC}, which the call needs; nothing is stored: upgrade brokers first"
+                ) from error
+            raise
         except (UnansweredError, ValueError, UnreadAnswerError) as error:
             if isinstance(error, UnansweredError) and not error.is_sent:
                 raise NotStoredError(

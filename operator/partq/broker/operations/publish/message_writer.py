@@ -64,6 +64,7 @@ class MessageWriter:
         count: how many there are.
         ttl_ms: how long they may wait to be delivered; 0: no limit.
         age_ms: how long ago they were first sent; 0: never before, or nobody says.
+        is_whole: whether one write stores all of them, or none; they have one key.
     """
 
     def __init__(
@@ -75,8 +76,10 @@ class MessageWriter:
         *,
         ttl_ms: int,
         age_ms: int,
+        is_whole: bool = False,
     ) -> None:
         self._broker = broker
+        self._is_whole = is_whole
         self._forwarder = MessageForwarder(
             broker, forwarding, producer, ttl_ms=ttl_ms, age_ms=age_ms
         )
@@ -249,6 +252,8 @@ class MessageWriter:
         try:
             return await self._store(partition, rows, series)
         except ResendFromError as error:
+            if self._is_whole:
+                raise
             # The first of them are stored: they are answered for themselves, and the rest follows.
             known = (error.due or 0) - rows[0].number
             return [

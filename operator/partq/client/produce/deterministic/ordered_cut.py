@@ -98,6 +98,13 @@ def _merged(batches: Iterable[SealedBatch], limits: BatchLimits) -> list[SealedB
     merged: list[SealedBatch] = []
     gathered = OpenBatch(limits)
     for number, message, slot, result, batch in sorted(_rows(batches), key=itemgetter(0)):
+        if batch.is_whole:
+            # Its messages have one key and follow each other: it stays as it is.
+            if len(gathered):
+                merged.append(gathered.seal(0))
+            if not merged or merged[-1] is not batch:
+                merged.append(batch)
+            continue
         while not gathered.fill(
             (message,), (slot,), result, batch.deadline, batch.ttl_ms, (number,)
         ):

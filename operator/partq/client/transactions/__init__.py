@@ -1,0 +1,1 @@
+"""Several messages that are published together: all of them, or none."""
