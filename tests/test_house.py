@@ -30,6 +30,7 @@ PUBLIC = {
     "QueuesConsumer", "Reader",
     "ReaderInterceptor", "Registration", "SessionConsumer", "SqlFence", "StoredBatch",
     "Token", "producer_due", "queues_in_directory",
+    "Transaction",
 }  # fmt: skip
 """What `from partq import *` gives beside the errors: everything here is promised to users."""
 

@@ -16,7 +16,13 @@ CLASSES = [
     each for each in PUBLIC if inspect.isclass(each) and not issubclass(each, partq.PartqError)
 ]
 CALLED = [*CLASSES, partq.producer_due, LocalBroker]
-HANDED_OUT = {partq.Batch, partq.Delivery, partq.LockedSession, partq.Positions}
+HANDED_OUT = {
+    partq.Batch,
+    partq.Delivery,
+    partq.LockedSession,
+    partq.Positions,
+    partq.Transaction,
+}
 """Made by partq alone: nobody else calls their constructors."""
 
 

@@ -64,7 +64,7 @@ def transaction_key(known: str | None, key: str | None, number: int) -> str:
     """Return the one key of a transaction's messages.
 
     Args:
-        known: the key of the transaction, or of the messages before this one; None: there is none.
+        known: the key of the transaction, or of the messages before this one; None: no key yet.
         key: of the message, under whichever name it came.
         number: of the message in the transaction, from 0.
 

@@ -220,7 +220,7 @@ async def _publish_whole(
         raise
     except PartqError as error:
         outcome.failed_count = count
-        _tell(error, as_json)
+        _print_error(error, as_json)
         return
     for position in transaction.positions:
         outcome.published_count += 1
@@ -256,14 +256,14 @@ async def _await_answer(
     except PartqError as error:
         outcome.failed_count += 1
         if as_json or outcome.failed_count == 1:
-            _tell(error, as_json)
+            _print_error(error, as_json)
     else:
         outcome.published_count += 1
         if as_json:
             click.echo(_placed(position))
 
 
-def _tell(error: PartqError, as_json: bool) -> None:
+def _print_error(error: PartqError, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({"error": {"code": error.code, "message": error.message}}))
     else:
