@@ -162,7 +162,7 @@ async def test_a_transaction_has_one_key_in_python_and_over_http(brokers):
 
 
 @pytest.mark.req("AZR-04", "AZR-13", "AZR-44")
-async def test_a_transaction_of_a_session_is_read_in_order_by_who_has_the_session(brokers):
+async def test_a_transaction_of_a_session_is_read_in_order_by_the_member_that_locks_it(brokers):
     async with (
         Producer(brokers.url, queue="orders", token=brokers.tokens.produce) as producer,
         producer.transaction(session_id="s") as tx,
