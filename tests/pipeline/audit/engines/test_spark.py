@@ -4,6 +4,7 @@ import pytest
 from pyarrow import parquet
 
 from partq.pipeline.audit import job
+from partq.pipeline.audit.engines import spark as spark_engine
 from partq.pipeline.audit.engines.arrow import ArrowAuditEngine
 from partq.pipeline.audit.engines.spark import SparkAuditEngine
 from partq.pipeline.audit.job import DUPLICATES, FINDINGS, HANDOFFS, run_audit
@@ -46,7 +47,9 @@ def audited(engine, archive, where):
     return report.verdict, rows
 
 
-def test_rows_that_spark_reads_and_sorts_come_to_the_same(spark, archive, tmp_path):
+def test_rows_that_spark_reads_and_sorts_come_to_the_same(spark, archive, tmp_path, monkeypatch):
+    # So a task has many partitions, as where there are thousands; one for each takes a minute.
+    monkeypatch.setattr(spark_engine, "MAX_TASKS", 8)
     by_arrow = audited(ArrowAuditEngine(archive.root, JobWatch()), archive, tmp_path / "arrow")
     engine = SparkAuditEngine(spark, Elsewhere(archive), JobWatch())
     by_spark = audited(engine, archive, tmp_path / "spark")
