@@ -166,7 +166,7 @@ class Sessions:
     def book(self):
         return self.consumed.book
 
-    async def publish(self, *keys, index=0):
+    async def publish(self, *keys, index=0, ttl_ms=0):
         """Publish a message of each key: its text is the key and a number."""
         messages = [
             batch.encode_message(batch.Message(key, f"{key or ''}/{at}".encode()))
@@ -174,7 +174,8 @@ class Sessions:
         ]
         slots = [slot_of(key) if key is not None else 7 for key in keys]
         due = self.producer.due[index]
-        await self.producer.send(frames.Publish(1, 1, index, due), batch.encode(messages, slots))
+        frame = frames.Publish(1, 1, index, due, ttl_ms=ttl_ms)
+        await self.producer.send(frame, batch.encode(messages, slots))
         await self.producer.expect(frames.Published)
         self.producer.due[index] += len(keys)
 

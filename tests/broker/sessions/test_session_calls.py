@@ -71,7 +71,8 @@ def n(scene):
 async def test_a_member_pulls_what_it_has_accepted(scene, m, n):
     await scene.publish(A, B, A)
     found = await m.accept()
-    assert (found["session"], found["partition"], found["locked_ms"]) == (A, "1.0", LOCK_S * 1000)
+    assert (found["session"], found["partition"]) == (A, "1.0")
+    assert found["locked_ms"] >= LOCK_S * 1000, "and as long as the call has waited"
     other = await n.accept()
     assert other["session"] == B
     assert await n.accept() == {"session": None}, "there is no third one"

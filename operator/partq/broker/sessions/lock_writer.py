@@ -35,6 +35,9 @@ class SessionPorts:
     """For how long a lock of a group lasts; 0: its members lock no sessions (any more)."""
     read: Callable[[ConsumedPartition, int], Awaitable[list[Entry]]]
     """Returns some batches from the one that holds an offset on; none: the end is reached."""
+    must_wait: Callable[[ConsumedPartition, Entry], bool]
+    """Ends what waits of a batch whose own time to live is over; returns whether nothing of it may
+    be sent for now: its groups look again then."""
     spawn: Callable[[Coroutine[Any, Any, None], str], object]
     store: Callable[[ConsumedPartition], None]
     """Has the book stored soon."""

@@ -3,6 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Mapping
+from functools import partial
 from typing import Any, Final, Protocol
 
 from partq.aio import Signal
@@ -97,6 +98,7 @@ class SessionAcceptor:
             clock=broker.clock,
             lock_s=lambda group: rules(group).lock_s,
             read=broker.log_fetcher.read_on,
+            must_wait=broker.expiry.must_wait,
             spawn=spawn,
             store=broker.cursor_writer.notice,
             left_at=self.places.left_at,
@@ -323,7 +325,8 @@ class SessionAcceptor:
             all_shares = self._all_shares(group)
             turn = self._chosen[group] % len(all_shares) if all_shares else 0
             for shares in (*all_shares[turn:], *all_shares[:turn]):
-                session = shares.next_free(_locked_before(shares, all_shares))
+                but = partial(_locked_before, shares, all_shares)
+                session = await shares.next_in_time(but)
                 if session is not None and shares.may_lock(session, flow, 0):
                     self._chosen[group] += 1
                     return shares, session

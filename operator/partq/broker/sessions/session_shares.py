@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Collection, Coroutine, Iterable
+from collections.abc import Callable, Collection, Coroutine, Iterable
 from typing import Any, cast
 
 from partq.broker.partition.consumed_partition import ConsumedPartition, FlowPort
@@ -31,6 +31,7 @@ from partq.errors import (
     UnavailableError,
 )
 from partq.excerpts import excerpt
+from partq.store.records.log import Entry
 from partq.store.session_locks import NEW_LOCK
 
 _log = logging.getLogger(__name__)
@@ -66,6 +67,8 @@ class SessionShares:
         self.round = max(whole.epoch, whole.share_epochs.top)
         """The highest epoch of a share: each takes the next. The record does not know them; a
         broker that claims the partition has a higher broker epoch."""
+        self._has_ttls = False
+        """A batch with its own time to live was read."""
         self._is_reading = False
         self._has_news = False
         """More may have come since the batch before was read."""
@@ -125,6 +128,31 @@ class SessionShares:
         if len(self.locks) + len(self._beginning) >= MAX_LOCKS or not self._gives_out:
             return None
         return self.book.next_free([*self.locked, *but])
+
+    async def next_in_time(self, but: Callable[[], Iterable[str]]) -> str | None:
+        """Return the session that the next accept gets, the first message of which has time left.
+
+        Messages whose own time to live is over end here, as they do before a delivery. None: there
+        is no such session, or what is over becomes a dead letter first, or the time is not known.
+        """
+        while (session := self.next_free(but())) is not None and self._has_ttls:
+            offset = self.book.first_open(session)
+            entry = None if offset is None else await self._entry_at(offset)
+            if not self._is_current():
+                return None
+            if session != self.next_free(but()) or offset != self.book.first_open(session):
+                continue  # much may have been while it was read
+            if entry is not None and entry.ttl_ms and self._ports.must_wait(self._whole, entry):
+                return None
+            if offset == self.book.first_open(session):
+                break
+        return session
+
+    async def _entry_at(self, offset: int) -> Entry | None:
+        for entry in await self._ports.read(self._whole, offset):
+            if entry.first <= offset < entry.first + entry.count:
+                return entry
+        return None
 
     def awaits(self, session: str) -> str:
         """Return the older messages in other partitions that come before a session; empty: none do.
@@ -430,6 +458,7 @@ class SessionShares:
                     break
                 for entry in entries:
                     if book is self.book and book.may_read:
+                        self._has_ttls |= entry.ttl_ms > 0
                         book.read(entry, sessions_of(whole, entry))
                         self._announce_read()
                     await asyncio.sleep(0)

@@ -227,6 +227,16 @@ class SessionBook(SharedBook):
         offset = self._span.first_free(self.cursor, is_blocked)
         return None if offset is None else self._sessions.name(self._span.lane(offset))
 
+    def first_open(self, session: str) -> int | None:
+        """Return the lowest offset of a session that is to be sent; None: none is, as far as known.
+
+        Its member has it not, and nothing of the session is blocked.
+        """
+        lane = self._sessions.lane(session)
+        if lane is None or lane in self._blocked.lanes:
+            return None
+        return self._span.first_free(self.cursor, lambda other: other != lane)
+
     def has_open(self, session: str) -> bool:
         """Whether a session has messages which are not done, as far as was read."""
         lane = self._sessions.lane(session)
