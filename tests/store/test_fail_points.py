@@ -49,6 +49,7 @@ from partq.store.records.members import Members
 from partq.store.records.part_records import PartRecords
 from partq.store.records.partitions import Partitions
 from partq.store.records.pins import Pins
+from partq.store.scheduled_entries import ScheduledEntries
 from partq.store.session_locks import LockRecords
 from partq.wire.audit import encode_record
 
@@ -91,6 +92,7 @@ class Stores:
         self.configs, self.members = Configs(store, keys), Members(store, keys)
         self.handoffs, self.events = Handoffs(store, keys), Events(store, keys)
         self.audits, self.terms = Audits(store, keys), groups.Terms(store, keys)
+        self.scheduled = ScheduledEntries(store, keys)
 
     async def prepare(self):
         """A partition with ten messages, owned by b-0, whose group is with m-0."""
@@ -99,6 +101,7 @@ class Stores:
         await self.partitions.add_group(P, GROUP, start="Earliest")
         await self.store.run("write_fields", [self.keys.cursor(P, GROUP)], [1, "born", BORN])
         await self.store.read("HSET", self.keys.meta(P), "broker_epoch", EPOCH, "owner", "b-0")
+        await self.store.read("HSET", self.keys.meta(P), "scheduled_number", EPOCH)
         await self.switch_audit(is_on=True)
         for number in range(2):
             await self.append(number)
@@ -109,13 +112,13 @@ class Stores:
         await self.store.read("HSET", self.keys.handoffs(GROUP), "last_attempt", EPOCH)
         await self.store.read("HSET", self.keys.group_config(GROUP), "coordinator_term", EPOCH)
 
-    async def append(self, number):
+    async def append(self, number, **more):
         await self.log.append(
             P,
             broker_epoch=EPOCH,
             number=number,
             expected=5 * number,
-            batches=[AppendBatch("p", 5 * number, 5, b"12345")],
+            batches=[AppendBatch("p", 5 * number, 5, b"12345", **more)],
             room_bytes=None,
         )
 
@@ -169,16 +172,9 @@ class Stores:
     async def vacate_and_register(self):
         """What is registered is at nobody before."""
         await self.commit(target=None)
+        process = {"member": MemberId("m-1"), "incarnation": "x"}
         await self.partitions.register(
-            P,
-            GROUP,
-            number=next_number(),
-            born=BORN,
-            broker_epoch=EPOCH,
-            member=MemberId("m-1"),
-            incarnation="x",
-            epoch=EPOCH + 1,
-            offset=3,
+            P, GROUP, **own_write(), **process, epoch=EPOCH + 1, offset=3
         )
 
     async def list_and_number(self):
@@ -237,6 +233,14 @@ class Stores:
         with suppress(FencedError):  # after a repeat: not ours any more, as wanted
             await self.partitions.yield_(P, broker_epoch=EPOCH, successor=BrokerId("b-1"))
 
+    async def park(self):
+        await self.append(2, kind="schedule", due_ms=2**53)
+
+    async def park_and_cancel(self):
+        """What is removed is what was parked."""
+        await self.park()
+        await self.scheduled.cancel(P, [EPOCH + 1], broker_epoch=EPOCH)
+
     async def renew(self):
         await self.leases.renew("b-0", "i-0", 3.0, "http://b-0")
 
@@ -246,14 +250,8 @@ class Stores:
         await self.leases.release("b-0", "i-0")
 
     async def add_dead_letter(self):
-        return await self.outboxes.add(
-            P,
-            GROUP,
-            number=next_number(),
-            born=BORN,
-            broker_epoch=EPOCH,
-            letters=[(8, DeadLetterReason.MAX_REDELIVERIES, 3)],
-        )
+        letters = [(8, DeadLetterReason.MAX_REDELIVERIES, 3)]
+        return await self.outboxes.add(P, GROUP, **own_write(), letters=letters)
 
     async def add_and_remove_dead_letter(self):
         """What is taken out is what was put in."""
@@ -285,6 +283,8 @@ class Stores:
             elif name.endswith((":log", ":audit")):
                 entries = await self.store.read("XRANGE", key, "-", "+")
                 found[name] = [(entry_id, _timeless(fields)) for entry_id, fields in entries]
+            elif name.endswith((":due", ":ids")):
+                found[name] = await self.store.read("ZRANGE", key, 0, -1, "WITHSCORES")
             elif ":ended:" in name:
                 found[name] = await self.store.read("GET", key)
             else:
@@ -331,6 +331,8 @@ CASES = {
         lambda to: to.partitions.bind(P, GROUP, number=next_number(), **BIND), draws_again=True
     ),
     "change_layout": Case(lambda to: to.change_layout(), first=lambda to: to.create_queue()),
+    "cancel_scheduled": Case(lambda to: to.park_and_cancel(), first=lambda to: to.park()),
+    "read_scheduled": Case(lambda to: to.scheduled.read(P, max_entries=9, max_bytes=9)),
     "claim_partition": Case(lambda to: to.claim(), draws_again=True),
     "commit_handoff": Case(lambda to: to.commit()),
     "create_partition": Case(lambda to: to.partitions.create(PartitionId(1, 1))),

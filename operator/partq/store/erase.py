@@ -49,8 +49,8 @@ async def _unlink(store: Store, names: Iterable[str]) -> int:
         by_tag.setdefault(name[name.index("{") : name.index("}")], []).append(name)
     removed = 0
     for tagged in by_tag.values():
-        # The script's first key has to be a hash on old servers: streams come last.
-        tagged.sort(key=lambda name: name.endswith((":log", ":audit")))
+        # The script's first key has to be a hash on old servers: others come last.
+        tagged.sort(key=lambda name: name.endswith((":log", ":audit", ":due", ":ids")))
         for start in range(0, len(tagged), UNLINK_COUNT):
             removed += int(await store.run("unlink_keys", tagged[start : start + UNLINK_COUNT]))
     return removed

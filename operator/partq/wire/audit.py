@@ -41,7 +41,7 @@ KINDS: Final = {
     "publish": "a batch was stored; flags `scheduled`: it had waited as the entry `number`",
     "schedule": "a batch waits as the entry `number`, until `target` in ms; [first, stop) are the "
     "producer's numbers of its messages, from 0 where they have none",
-    "unschedule": "the entry `number` was cancelled",
+    "unschedule": "the entry `number` was cancelled, or dropped: it is never appended",
     "known_id": "a batch was not stored, as its id was known; [first, stop) are the producer's "
     "numbers of its messages",
     "bind": "a member's flow took the partition up, under a new epoch",

@@ -89,6 +89,9 @@ MAY = {
     f"POST {QUEUE}/dead-letters": PEERS,
     f"POST {QUEUE}/dead-letters/replay": ADMINS,
     f"POST {QUEUE}/dead-letters/drop": ADMINS,
+    f"GET {QUEUE}/scheduled": PRODUCERS,
+    f"DELETE {QUEUE}/scheduled/{{partition}}/{{number}}": PRODUCERS,
+    f"POST {QUEUE}/scheduled/drop": ADMINS,
     f"POST {ADMIN}/expiry/confirm": ADMINS,
     f"POST {ADMIN}/refresh": ADMINS,
     f"POST {ADMIN}/partitions": ADMINS,
@@ -135,6 +138,7 @@ async def test_every_call_lets_through_who_may_make_it_and_nobody_else(token_of,
     assert token_of["peer"]
     names = {"queue": "orders", "group": "workers", "member": "m", "producer": "p", "pin": "x"}
     names |= {"partition": "1.0", "broker": "orders-0", "file": "app.js"}
+    names["number"] = "0001795324574173"
     for call in TABLE:
         path = re.sub(r"{(\w+)}", lambda match: names[match[1]], call.path)
         for who, token in token_of.items():

@@ -219,6 +219,11 @@ async def test_answers_are_the_recorded_ones(running, peers):
     await call("POST", f"{QUEUE}/dead-letters/replay", {})
     await call("POST", f"{QUEUE}/dead-letters/drop", {"is_dry_run": True})
     await call("POST", f"{QUEUE}/dead-letters", {})
+    await call("GET", f"{QUEUE}/scheduled")
+    await call("GET", f"{QUEUE}/scheduled?limit=0")
+    await call("DELETE", f"{QUEUE}/scheduled/1.0/0001795324574173")
+    await call("DELETE", f"{QUEUE}/scheduled/1.0/7")
+    await call("POST", f"{QUEUE}/scheduled/drop", {"is_dry_run": True})
     await call("GET", f"{QUEUE}/audit")
     await call("POST", f"{QUEUE}/audit/cursor", {"cursors": {"1.0": 0}})
 

@@ -7,6 +7,7 @@ from partq.broker.api.tokens import Role
 from tests.broker.contract import TABLE
 
 PARTS = {"queue": "orders", "group": "workers", "partition": "1.0", "member": "m", "pin": "p"}
+PARTS["number"] = "0001795324574173"
 PARTS |= {"producer": "p", "broker": "b"}
 CHECKED = [call for call in TABLE if Role.ADMIN in call.roles]
 

@@ -52,7 +52,12 @@ from partq.broker.api.routes import (
     replay,
     reset,
 )
-from partq.broker.api.routes.administration import key_states, parked_keys, partition_count
+from partq.broker.api.routes.administration import (
+    key_states,
+    parked_keys,
+    partition_count,
+    scheduled,
+)
 from partq.broker.api.routes.assignment import registration, subscribable
 from partq.broker.api.routes.sessions import accepts, views
 from partq.broker.api.shared_status import SharedStatus
@@ -97,6 +102,7 @@ _PARTS = (
     partition_count,
     parked_keys,
     key_states,
+    scheduled,
     accepts,
     views,
     page,

@@ -46,15 +46,14 @@ def _served(call: Call) -> Handler:
         if group and not call.may_lack_group:
             await _check_group(request, broker, group)
         entered = EnteredCall(request, broker, grant, group)
+        wanted: list[object] = []
         if call.query is not None:
-            query = body_codec.read_texts(request.query, call.query, "query")
-            return await call.handler(entered, query)
+            wanted.append(body_codec.read_texts(request.query, call.query, "query"))
         if isinstance(call.body, type):
             text = await read_body(request)
             is_default = not (text or call.needs_body)
-            wanted = call.body() if is_default else body_codec.decode(text, call.body)
-            return await call.handler(entered, wanted)
-        return await call.handler(entered)
+            wanted.append(call.body() if is_default else body_codec.decode(text, call.body))
+        return await call.handler(entered, *wanted)
 
     return serve
 

@@ -18,7 +18,7 @@ from partq.wire.calls.answers import Struct
 from partq.wire.calls.schemas import names
 
 Handler = Callable[..., Awaitable[web.StreamResponse]]
-"""Takes the `EnteredCall`, and what the call declares: its body, or the parameters of the query.
+"""Takes the `EnteredCall`, and what the call declares: the parameters of the query, its body.
 
 A body of several shapes it reads itself. The handler of a call that needs no token takes the
 request, as nothing of it was checked.

@@ -46,6 +46,7 @@ _PATH_PARAMETERS = {
     "producer": "The producer's id.",
     "pin": "Name of the pin.",
     "partition": "The partition, as `GENERATION.INDEX`.",
+    "number": "The number of a scheduled message, 16 digits.",
     "broker": "A broker's name, as the layout has it.",
     "file": "A file of the page.",
 }

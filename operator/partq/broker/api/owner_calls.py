@@ -81,9 +81,9 @@ async def ask_owners(
 ) -> dict[PartitionId, A]:
     """Return what the owner of each partition answers.
 
-    For its own ones this broker does the `work`; to each other owner the same call goes, with
-    `body` and the names of its partitions, which answers {"partitions": {NAME: `kind`}}. One that
-    fails holds up nothing else.
+    For its own ones this broker does the `work`; to each other owner the same call goes, with its
+    query, `body` and the names of its partitions, which answers {"partitions": {NAME: `kind`}}. One
+    that fails holds up nothing else.
     """
     broker, fields = call.broker, plain(body)
     is_forwarded = FORWARDED in call.request.headers
@@ -213,7 +213,7 @@ async def _ask(
     try:
         answer = await request.app[PEERS].call(
             request.method,
-            url + request.path,
+            url + request.path_qs,
             ByPartition[kind],  # type: ignore[valid-type]
             authorization=request.headers["Authorization"],
             headers={FORWARDED: call.broker.id},
