@@ -84,3 +84,17 @@ async def test_a_session_that_was_locked_by_its_name_meanwhile_is_not_given_out(
     object.__setattr__(scene.acceptor._ports, "read", read_late)
     assert (await m.accept(wait_ms=60_000)).session == B
     assert asked.is_set()
+
+
+async def test_an_accept_has_its_answer_though_the_store_has_none(scene, watch, monkeypatch):
+    await scene.publish(A, ttl_ms=SHORT_MS)
+    m = await scene.join()
+    await eventually(lambda: scene.shares.next_free() == A, "it was read")
+
+    async def stand_still(*_):
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr("partq.broker.sessions.session_acceptor.READ_WAIT_S", 0.05)
+    object.__setattr__(scene.acceptor._ports, "read", stand_still)
+    with pytest.raises(RefusedError, match="no_session"):
+        await m.accept()

@@ -261,6 +261,26 @@ async def test_locks_are_in_the_record_until_they_end(scene):
     assert (await scene.record()).locks == {}
 
 
+async def test_a_seek_is_refused_and_names_the_type(scene):
+    m = await scene.join()
+    held = await m.accept(A)
+    await m.send(frames.Seek(next(m.requests), *m.token(held), to="latest"))
+    answer = await m.pick(frames.SeekRefused)
+    assert answer.code == "conflict"
+    assert "a group of type Session" in answer.message
+
+
+async def test_a_reset_names_a_member_with_several_sessions_once(scene):
+    m, n = await scene.join(), await scene.join("n")
+    for peer, session in ((m, A), (m, B), (n, C)):
+        await peer.accept(session)
+    body = {"to": "latest", "is_forced": True, "is_dry_run": True}
+    _, answer = await scene.running.call(
+        "POST", "/v1/queues/orders/groups/workers/reset", json=body
+    )
+    assert answer["partitions"]["1.0"]["members"] == ["m", "n"]
+
+
 async def test_a_client_that_knows_no_sessions_is_refused(scene):
     with pytest.raises(UnexpectedFrameError, match=r"upgrade_required.*SessionConsumer"):
         await open_keyed(scene.running, "m")

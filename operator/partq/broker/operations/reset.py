@@ -10,7 +10,9 @@ from partq.broker.broker import Broker
 from partq.broker.delivery.flow import Flow
 from partq.broker.operations.entries import check_end, check_epoch, read_bounds
 from partq.broker.partition.consumed_partition import ConsumedPartition
+from partq.core.group.planner import GroupType
 from partq.core.model import Cause, PartitionId
+from partq.core.sessions.session_book import SessionBook
 from partq.errors import (
     BadRequestError,
     ConflictError,
@@ -95,7 +97,7 @@ async def reset(broker: Broker, partition: PartitionId, group: str, body: ResetB
         epoch=consumed.epoch,
     )
     if consumed.shares is not None:
-        view.members = sorted(held.member or "" for held in consumed.holders())
+        view.members = sorted({held.member or "" for held in consumed.holders()})
     if not body.is_dry_run:
         view.to = await _carry_out(
             broker,
@@ -183,8 +185,8 @@ def _check_holder(consumed: ConsumedPartition, flow: Flow, frame: frames.Seek) -
     if consumed.shares is not None:
         raise ConflictError(
             f"partition {consumed.partition}: got a seek in {consumed.group}, a group of type "
-            f"{'Shared' if consumed.keys is None else 'KeyShared'}, whose members share "
-            "partitions; nothing was moved: use `partq reset`"
+            f"{_shared_type(consumed)}, whose members share partitions; nothing was moved: use "
+            "`partq reset`"
         )
     if (
         consumed.flow is not flow
@@ -330,6 +332,12 @@ async def find_births(
     wanted = ((partition, group) for partition in partitions)
     found = await broker.partitions.births(wanted, only_reachable=True)
     return {partition: born for (partition, _), born in found.items()}
+
+
+def _shared_type(consumed: ConsumedPartition) -> str:
+    if isinstance(consumed.book, SessionBook):
+        return GroupType.SESSION.value
+    return (GroupType.SHARED if consumed.keys is None else GroupType.KEY_SHARED).value
 
 
 def _check_birth(consumed: ConsumedPartition, body: ResetBody) -> None:

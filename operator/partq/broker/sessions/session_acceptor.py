@@ -326,7 +326,11 @@ class SessionAcceptor:
             turn = self._chosen[group] % len(all_shares) if all_shares else 0
             for shares in (*all_shares[turn:], *all_shares[:turn]):
                 but = partial(_locked_before, shares, all_shares)
-                session = await shares.next_in_time(but)
+                try:
+                    async with asyncio.timeout(max(deadline, read_until) - clock()):
+                        session = await shares.next_in_time(but)
+                except TimeoutError:
+                    return None
                 if session is not None and shares.may_lock(session, flow, 0):
                     self._chosen[group] += 1
                     return shares, session
