@@ -142,6 +142,9 @@ class BrokerMetrics:
         self._retained = self._gauge(
             "partq_retained_bytes", "What this broker keeps of acknowledged messages.", scope
         )
+        self._known_ids = self._gauge(
+            "partq_known_ids", "Ids of messages that partitions of this broker know.", scope
+        )
         by_buffer = (*scope, "buffer")
         self._buffer_bytes = self._gauge(
             "partq_buffer_bytes", "Batches in the memory of this broker.", by_buffer
@@ -295,6 +298,13 @@ class BrokerMetrics:
             self._retained.clear()
         else:
             self._retained.labels(*self._names).set(size_bytes)
+
+    def observe_known_ids(self, count: int | None) -> None:
+        """Set how many ids of messages are known; None: the queue does not ask for them."""
+        if count is None:
+            self._known_ids.clear()
+        else:
+            self._known_ids.labels(*self._names).set(count)
 
     def observe_buffers(self, sizes: Mapping[str, tuple[int, int]]) -> None:
         """Set what of batches is in memory, and may be: (bytes, limit) by buffer."""

@@ -87,6 +87,7 @@ def test_defaults():
         },
         "messageTTLSeconds": None,
         "retentionSeconds": 0,
+        "duplicateDetection": None,
         "deadLetter": {"queue": None, "expired": False, "create": False},
         "audit": False,
         "groups": ["workers"],
@@ -228,6 +229,14 @@ WRONG = [
     (queue("{limits: {maxSpoolBytes: 1}}"), "expected a whole number from 1048576"),
     (queue("{limits: {maxRetainedBytes: 1}}"), "expected a whole number from 1048576"),
     (queue("{retentionSeconds: -1}"), "retentionSeconds: got -1"),
+    (
+        queue("{duplicateDetection: {windowSeconds: 19}}"),
+        "windowSeconds: got 19, expected a whole number from 20 to 604800",
+    ),
+    (
+        queue("{duplicateDetection: {maxIdsPerPartition: 999}}"),
+        "maxIdsPerPartition: got 999, expected a whole number from 1000 to 10000000",
+    ),
     (queue("{limits: {maxUnackedPerFlow: 0}}"), "a whole number from 1 to 1000000"),
     (queue("7"), FIRST + "spec: got 7, expected an object"),
     (QUEUE + "status: {}", "status: got an unknown field, expected only apiVersion, kind"),

@@ -21,6 +21,7 @@ from partq.store.records.pins import Pins
 from partq.testing import eventually
 from partq.testing.redis_cluster import RedisCluster
 from partq.testing.redis_server import RedisServer
+from tests.store import stored_state
 from tests.store.record import BORN, commit
 
 DEBIANS = Path(sys.prefix) / "share" / "redis"
@@ -166,3 +167,9 @@ def clock_passes(store: Store) -> Callable[[int], Awaitable[None]]:
         await eventually(has_passed, f"Redis's clock is past {ms}")
 
     return clock_passes
+
+
+@pytest.fixture
+def read_state():
+    """What reads all that is stored, for a test that is also run as a program."""
+    return stored_state.read_state

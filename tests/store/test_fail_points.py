@@ -16,7 +16,6 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +33,7 @@ from partq.store.fail_point import EXIT_STATUS, FailPoint
 from partq.store.key_states import KeyStates
 from partq.store.keys import Keys
 from partq.store.lua import load_scripts
+from partq.store.message_ids import IdRecords
 from partq.store.records import groups
 from partq.store.records.audit import Audits, Numbered
 from partq.store.records.configs import Configs
@@ -85,6 +85,7 @@ class Stores:
         self.partitions = Partitions(store, keys)
         self.part_records, self.locks = PartRecords(store, keys), LockRecords(store, keys)
         self.log, self.pins = Log(store, keys), Pins(store, keys)
+        self.ids = IdRecords(store, keys)
         self.leases, self.lives = Leases(store, keys), Lives(store, keys)
         self.outboxes, self.replays = Outboxes(store, keys), Replays(store, keys)
         self.layouts, self.seals = Layouts(store, keys), Seals(store, keys)
@@ -270,38 +271,6 @@ class Stores:
         found = await self.configs.read_group(GROUP)
         await groups.erase(self.store, self.keys, GROUP, born=found.born if found else 0)
 
-    async def state(self):
-        """All that is stored; times of day, and how often an event is there, left out."""
-        found = {}
-        pattern = self.store.prefix + ":*"
-        names = [await node.read(["KEYS", pattern]) for node in self.store.nodes()]
-        for key in sorted(chain.from_iterable(names)):
-            name = key.decode().removeprefix(self.store.prefix)
-            if name == ":events":
-                entries = await self.store.read("XRANGE", key, "-", "+")
-                found[name] = {tuple(fields) for _, fields in entries}
-            elif name.endswith((":log", ":audit")):
-                entries = await self.store.read("XRANGE", key, "-", "+")
-                found[name] = [(entry_id, _timeless(fields)) for entry_id, fields in entries]
-            elif name.endswith((":due", ":ids")):
-                found[name] = await self.store.read("ZRANGE", key, 0, -1, "WITHSCORES")
-            elif ":ended:" in name:
-                found[name] = await self.store.read("GET", key)
-            else:
-                flat = _timeless(await self.store.read("HGETALL", key))
-                found[name] = dict(zip(flat[::2], flat[1::2], strict=True))
-                # Of a write, which has its own number; and of what a process knows of the server.
-                for each in (b"flushed", b"locks_written", b"locks_run"):
-                    found[name].pop(each, None)
-                if name.endswith(":config"):
-                    found[name].pop(b"born", None)  # a time in µs
-        return found
-
-
-def _timeless(values):
-    """Leave out times of day, and the chains that come of them."""
-    return [re.sub(rb"\b(\d{13}|[0-9a-f]{40})\b", b"(time)", value) for value in values]
-
 
 @dataclass(frozen=True)
 class Case:
@@ -315,6 +284,8 @@ class Case:
 
 
 CASES = {
+    "adopt_ids": Case(lambda to: to.ids.adopt(P, {"0a" * 16: 5}, broker_epoch=EPOCH)),
+    "forget_ids": Case(lambda to: to.ids.forget(P, broker_epoch=EPOCH, window_ms=20_000)),
     "add_event": Case(lambda to: to.events.add("bound", epoch=1)),
     "erase_partition": Case(lambda to: to.seals.erase(P)),
     "erase_group": Case(lambda to: to.erase_group()),
@@ -458,7 +429,7 @@ def test_every_script_has_its_case():
 
 
 @pytest.mark.parametrize("operation", CASES)
-async def test_a_fresh_process_goes_on(redis_server, key_prefix, die, operation):
+async def test_a_fresh_process_goes_on(redis_server, key_prefix, die, operation, read_state):
     case = CASES[operation]
     async with AsyncExitStack() as stack:
         stores = {}
@@ -470,16 +441,16 @@ async def test_a_fresh_process_goes_on(redis_server, key_prefix, die, operation)
         undisturbed = stores["undisturbed"]
         if case.first is not None:
             await case.first(undisturbed)
-        left_behind = {"before": await undisturbed.state()}
+        left_behind = {"before": await read_state(undisturbed.store)}
         await case.act(undisturbed)
-        done = left_behind["after"] = await undisturbed.state()
+        done = left_behind["after"] = await read_state(undisturbed.store)
 
         for phase in ("before", "after"):
             fresh = stores[phase]
             assert die(redis_server.url, fresh.store.prefix, phase, operation) == EXIT_STATUS
-            assert await fresh.state() == left_behind[phase]
+            assert await read_state(fresh.store) == left_behind[phase]
             await case.act(fresh)
-            again = await fresh.state()
+            again = await read_state(fresh.store)
             if case.draws_again:
                 assert without_draws(without_audit(again)) == without_draws(without_audit(done))
             elif case.first is not None:  # that is done again, too, and told again

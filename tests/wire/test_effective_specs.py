@@ -29,6 +29,7 @@ def test_brokers_read_what_resources_say():
             audit=True,
             messageTTLSeconds=60,
             retentionSeconds=3600,
+            duplicateDetection={"windowSeconds": 60},
             limits={"maxSpoolBytes": 2_000_000, "maxRetainedBytes": 1_500_000},
         ),
         group_document(
@@ -43,6 +44,8 @@ def test_brokers_read_what_resources_say():
     assert (found.keyless_policy, found.message_ttl_seconds, found.audit) == ("Random", 60, True)
     assert (found.limits.max_spool_bytes, found.limits.max_retained_bytes) == (2_000_000, 1_500_000)
     assert found.retention_seconds == 3600
+    ids = found.duplicate_detection
+    assert (ids.window_seconds, ids.max_ids_per_partition) == (60, 100_000)
     spec = stored(effective_group(group, queue))
     rules = read_spec("group", spec, GroupSpec)
     assert (rules.ack.timeout_seconds, rules.ack.max_redeliveries) == (9, 3)
@@ -59,6 +62,7 @@ def test_what_an_earlier_version_wrote_is_read():
         (None, None, False)
     )
     assert (found.limits.max_retained_bytes, found.retention_seconds) == (None, 0)
+    assert found.duplicate_detection is None
     assert read_spec("group", {"type": "Partitioned"}, GroupSpec) == GroupSpec(type="Partitioned")
 
 

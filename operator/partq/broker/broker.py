@@ -19,9 +19,10 @@ from partq.broker.delivery.expected_returns import return_s_of
 from partq.broker.delivery.flow_registry import FlowRegistry
 from partq.broker.delivery.handoff_executor import HandoffExecutor
 from partq.broker.delivery.log_fetcher import LogFetcher
-from partq.broker.log.appender import Reply
+from partq.broker.intake import BatchIntake
 from partq.broker.log.buffers import Buffers
 from partq.broker.log.holders import Holders
+from partq.broker.log.known_ids import KnownIds
 from partq.broker.log.quota import StorageQuota
 from partq.broker.order_changes import OrderChanges
 from partq.broker.ownership.claims import Claims
@@ -35,25 +36,19 @@ from partq.broker.partition.owned_partition import OwnedPartition
 from partq.broker.parts.part_executor import PartExecutor
 from partq.broker.rescale.carry_over import CarryOver
 from partq.broker.rescale.layout_follower import LayoutFollower
-from partq.broker.rescale.slot_check import check_batch, unknown_partition
 from partq.broker.retention.audit_backlog import AuditBacklog
 from partq.broker.retention.expiry import Expiry
 from partq.broker.retention.periodic_work import LOOK_GAP_S, look_at_times, work_periodically
 from partq.broker.retention.retention import Retention
 from partq.broker.retention.trimmer import Trimmer
 from partq.broker.sessions.session_acceptor import SessionAcceptor
-from partq.core.clocks.time_to_live import check_ttl_ms
 from partq.core.layout import Layout
 from partq.core.model import BrokerId, Cause, PartitionId
-from partq.core.producer_series import series_of_layout
 from partq.core.samples.waits import WaitCounts
 from partq.errors import (
-    BatchTooLargeError,
     NotOwnerError,
-    NotStoredError,
     PartqError,
     UnavailableError,
-    UnknownPartitionError,
     UnknownQueueError,
 )
 from partq.metrics import BrokerMetrics
@@ -61,6 +56,7 @@ from partq.settings import BrokerSettings
 from partq.store.connection import IsLost, Store
 from partq.store.key_states import KeyStates
 from partq.store.keys import Keys
+from partq.store.message_ids import IdRecords
 from partq.store.records.audit import Audits
 from partq.store.records.configs import Configs
 from partq.store.records.dead_letters import Outboxes, Replays
@@ -68,12 +64,11 @@ from partq.store.records.events import Events
 from partq.store.records.layout.layouts import Layouts
 from partq.store.records.layout.seals import Seals
 from partq.store.records.leases import Leases
-from partq.store.records.log import AppendBatch, Log
+from partq.store.records.log import Log
 from partq.store.records.members import Members
 from partq.store.records.part_records import PartRecords
 from partq.store.records.partitions import Partitions
 from partq.store.records.pins import Pins
-from partq.wire import batch
 
 _log = logging.getLogger(__name__)
 
@@ -115,6 +110,14 @@ class Broker:
         rules_of = self.flow_registry.rules_of
         self.sessions = SessionAcceptor(self, self._known_layout, rules_of, self._spawn)
         self._make_retention_and_handoffs()
+        intake = BatchIntake(
+            self.id,
+            config=lambda: self.config,
+            find=self.find,
+            lease=self.lease,
+            metrics=self.metrics,
+        )
+        self.publish = intake.publish
 
     def _make_ownership(self) -> None:
         """Make what says which partitions are this broker's, and for how long."""
@@ -132,9 +135,16 @@ class Broker:
         self.buffers = Buffers(pending_bytes=settings.pending_bytes, tail_bytes=settings.tail_bytes)
         self.append_waits = WaitCounts()
         """From the arrival of a batch to the answer of its append; each as its oldest one."""
+        self.known_ids = KnownIds(
+            IdRecords(store, self.keys),
+            Seals(store, self.keys),
+            lambda: self._config,
+            self.clock,
+        )
         self.ownership = OwnedPartitions(
             self.partitions,
             self.log,
+            self.known_ids,
             broker=self.id,
             incarnation=self.incarnation,
             clock=self.clock,
@@ -279,7 +289,7 @@ class Broker:
         )
         kept = Retention(lambda: self._config, self.expiry.clocks, self.quota)
         self.trimmer = Trimmer(
-            *(self.owned, self.log, kept, self.metrics),
+            *(self.owned, self.log, kept, self.known_ids, self.metrics),
             groups=lambda: self._config.groups if self._config is not None else frozenset(),
             on_lost=self.ownership.lose,
             spawn=self._spawn,
@@ -381,65 +391,6 @@ class Broker:
         raise NotOwnerError(
             f"partition {partition}: not owned by {self.id}; read /layout for its broker"
         )
-
-    def publish(
-        self,
-        partition: PartitionId,
-        data: bytes,
-        *,
-        producer: str,
-        first: int,
-        reply: Reply,
-        ttl_ms: int = 0,
-        age_ms: int = 0,
-        fixed_generation: int = 0,
-        start: int = -1,
-    ) -> None:
-        """Check a batch and queue it for the log; `reply` follows, with its place or an error.
-
-        `fixed_generation`: of fixed numbers the partition's layout that they were counted for.
-        `start`: the due number of a producer that only a predecessor knows; -1: of any other.
-
-        Raises:
-            BadRequestError, BadBatchError, BatchTooLargeError, WrongPartitionError,
-            MessageTooLargeError, NotOwnerError, NotStoredError, UnknownPartitionError,
-            StaleGenerationError: not stored.
-            UnknownProducerError: a repeat, for a partition that was removed.
-        """
-        check_ttl_ms(ttl_ms)
-        config = self.config
-        try:
-            owned = self.find(partition)
-        except UnknownPartitionError:
-            is_repeat = bool(producer) and age_ms > 0
-            raise unknown_partition(config.layout, partition, is_repeat=is_repeat) from None
-        if len(data) > batch.MAX_STORED_BYTES:
-            raise BatchTooLargeError(
-                f"batch: {len(data)} bytes; at most {batch.MAX_STORED_BYTES}: send smaller ones"
-            )
-        if not self.lease.is_valid:
-            raise NotStoredError(
-                f"partition {partition}: the lease of {self.id} is over, so Redis does not answer; "
-                "publish again",
-                retry_after_s=1.0,
-            )
-        header, appended = check_batch(
-            owned,
-            config.layout,
-            data,
-            is_numbered=bool(producer),
-            fixed_generation=fixed_generation,
-            max_message_bytes=config.max_message_bytes,
-        )
-        digest = batch.digest(data, header) if producer else ""
-        owned.appender.submit(
-            AppendBatch(
-                series_of_layout(producer, fixed_generation),
-                *(first, header.count, appended, ttl_ms, digest, age_ms, fixed_generation, start),
-            ),
-            reply,
-        )
-        self.metrics.accepted(header.count, len(data))
 
     # ---- owning ---------------------------------------------------------------------------------
 

@@ -64,6 +64,10 @@ class QueueConfig:
     """How long messages stay stored that all groups have acknowledged; 0: not at all."""
     max_retained_bytes: int | None = None
     """The most bytes of them in all partitions; None: no limit."""
+    id_window_ms: int = 0
+    """For how long ids of messages are known; 0: they are not looked at."""
+    max_ids: int = 0
+    """How many ids a partition knows at most."""
     wanted_count: int | None = None
     """How many partitions the queue is to have; None: nobody has said."""
 
@@ -97,6 +101,7 @@ async def read_config(layouts: Layouts, configs: Configs) -> QueueConfig:
             "the queue has no config in the store: nobody has created it yet; create it"
         )
     spec = read_spec("queue", config.spec, QueueSpec)
+    detection = spec.duplicate_detection
     groups = await configs.read_groups(config)
     specs = {
         group: read_spec(f"group {group}", each.spec, GroupSpec) for group, each in groups.items()
@@ -121,6 +126,8 @@ async def read_config(layouts: Layouts, configs: Configs) -> QueueConfig:
         message_ttl_s=spec.message_ttl_seconds,
         retention_s=spec.retention_seconds,
         max_retained_bytes=spec.limits.max_retained_bytes,
+        id_window_ms=0 if detection is None else 1000 * detection.window_seconds,
+        max_ids=0 if detection is None else detection.max_ids_per_partition,
         audit=spec.audit,
         is_deleted=known.tombstone,
         wanted_count=spec.partitions,

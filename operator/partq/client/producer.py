@@ -277,6 +277,7 @@ class Producer(Transactions):
         headers: dict[str, str] | None = None,
         event_time_ms: int = 0,
         ttl_s: float | None = None,
+        message_id: str | None = None,
     ) -> asyncio.Future[Position]:
         """Take one message, once there is room for it; return the future of its position.
 
@@ -289,6 +290,10 @@ class Producer(Transactions):
         `ttl_s`: how long it may wait to be delivered, in seconds from when it is stored, 0.001 to
         315,360,000; None, and where it is longer: as long as the queue says. A batch has one time
         to live: each change of it begins a new batch.
+        `message_id`: its id, 1 to 128 characters, which consumers read as the header `message-id`.
+        In a queue with `duplicateDetection` a message whose id is known there is not stored, and
+        `is_duplicate` of its position is True; without a key it goes where its id belongs. Such a
+        message is a batch for itself.
 
         Awaiting the call applies back-pressure; awaiting the future waits for the answer, which
         comes within `delivery_timeout_s` (and half a second, for looking). What fails while nobody
@@ -304,7 +309,8 @@ class Producer(Transactions):
         if session_id is not None or partition_key is not None:
             key = key_of_arguments(key, session_id, partition_key)
         # A value that is not bytes is refused when it is encoded.
-        return await calls.send(Message(key, cast(bytes, value), headers, event_time_ms), ttl_ms)
+        message = Message(key, cast(bytes, value), headers, event_time_ms)
+        return await calls.send(message, ttl_ms, message_id)
 
     async def send_and_wait(
         self,
@@ -316,6 +322,7 @@ class Producer(Transactions):
         headers: dict[str, str] | None = None,
         event_time_ms: int = 0,
         ttl_s: float | None = None,
+        message_id: str | None = None,
     ) -> Position:
         """Publish one message and return its position, once it is stored; arguments as `send`.
 
@@ -334,6 +341,7 @@ class Producer(Transactions):
             headers=headers,
             event_time_ms=event_time_ms,
             ttl_s=ttl_s,
+            message_id=message_id,
         )
         return await stored
 

@@ -14,9 +14,7 @@ from pydantic import ConfigDict, Field, WithJsonSchema, field_validator, model_v
 from partq.core.clocks.time_to_live import MAX_TTL_S
 from partq.core.slot_table import MAX_PARTITIONS
 from partq.resources.base import (
-    LabelKey,
     Labels,
-    LabelValue,
     Model,
     Name,
     ObjectName,
@@ -36,7 +34,7 @@ from partq.resources.redelivery import (
     check_key_order,
 )
 from partq.resources.redis_place import Redis
-from partq.resources.selector import Selector
+from partq.resources.selector import Selector, Toleration
 from partq.resources.sessions import SESSION_RULES, SessionPolicy, check_session
 from partq.resources.shared import SHARED_RULES, check_shared
 
@@ -96,21 +94,6 @@ class ComputeResources(Model):
     """The most that a broker may use."""
 
 
-class Toleration(Model):
-    """A taint of nodes that pods accept."""
-
-    key: LabelKey | None = None
-    """Key of the taint; left out: every key, with the operator `Exists`."""
-    operator: Literal["Exists", "Equal"] = "Equal"
-    """How `value` is compared."""
-    value: LabelValue | None = None
-    """Value of the taint, for `Equal`."""
-    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
-    """Effect of the taint; left out: every effect."""
-    toleration_seconds: Annotated[int, Field(ge=0)] | None = None
-    """For how long `NoExecute` is accepted; left out: without limit."""
-
-
 class Brokers(Model):
     """The broker processes of a queue."""
 
@@ -162,6 +145,15 @@ class QueueLimits(Model):
     """The most bytes that `retentionSeconds` keeps, all partitions together; left out: no limit."""
     max_unacked_per_flow: Annotated[int, Field(ge=1, le=1_000_000)] = 10_000
     """How many messages one connection of a consumer may hold that are not acknowledged."""
+
+
+class DuplicateDetection(Model):
+    """Ids of messages that are known for a time, so that a repeat is not stored."""
+
+    window_seconds: Annotated[int, Field(ge=20, le=604_800)] = 600
+    """For how long an id is known, from when a message with it was stored."""
+    max_ids_per_partition: Annotated[int, Field(ge=1_000, le=10_000_000)] = 100_000
+    """How many ids a partition knows; then messages with new ones are refused."""
 
 
 class Auth(Model):
@@ -228,6 +220,8 @@ class PartitionedQueueSpec(Model):
     """How long a message may wait to be delivered; left out: without limit."""
     retention_seconds: Annotated[float, Field(ge=0, le=MAX_TTL_S)] = 0
     """How long messages stay stored that all groups have acknowledged; 0: not at all."""
+    duplicate_detection: DuplicateDetection | None = None
+    """Whether a message is dropped whose id is known; left out: an id is a header, nothing else."""
     dead_letter: DeadLetterPolicy = DeadLetterPolicy()
     """Where messages go that a group cannot process; a group may say otherwise."""
     redis: Redis | None = None

@@ -1,4 +1,4 @@
-"""The section `selector` of a group: which pods may be its members."""
+"""Labels and taints: which pods may be members of a group, and on which nodes pods may run."""
 
 from collections.abc import Mapping
 from typing import Annotated, Literal
@@ -56,3 +56,18 @@ def _holds(requirement: SelectorRequirement, labels: Mapping[str, str]) -> bool:
         case "Exists":
             return value is not None
     return value is None
+
+
+class Toleration(Model):
+    """A taint of nodes that pods accept."""
+
+    key: LabelKey | None = None
+    """Key of the taint; left out: every key, with the operator `Exists`."""
+    operator: Literal["Exists", "Equal"] = "Equal"
+    """How `value` is compared."""
+    value: LabelValue | None = None
+    """Value of the taint, for `Equal`."""
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
+    """Effect of the taint; left out: every effect."""
+    toleration_seconds: Annotated[int, Field(ge=0)] | None = None
+    """For how long `NoExecute` is accepted; left out: without limit."""

@@ -96,6 +96,13 @@ class LimitsSpec(msgspec.Struct, rename="camel"):
     max_retained_bytes: int | None = None
 
 
+class DuplicateDetectionSpec(msgspec.Struct, rename="camel"):
+    """For how long ids of messages are known, and how many."""
+
+    window_seconds: int
+    max_ids_per_partition: int
+
+
 class QueueSpec(msgspec.Struct, rename="camel"):
     """What brokers read of a queue's spec."""
 
@@ -103,6 +110,7 @@ class QueueSpec(msgspec.Struct, rename="camel"):
     limits: LimitsSpec
     message_ttl_seconds: float | None = msgspec.field(name="messageTTLSeconds", default=None)
     retention_seconds: float = 0.0
+    duplicate_detection: DuplicateDetectionSpec | None = None
     audit: bool = False
     partitions: int | None = None
     """How many partitions the queue is to have; None: an earlier version wrote it."""

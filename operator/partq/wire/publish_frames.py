@@ -38,6 +38,8 @@ class Publish(Frame, tag=12):
     """How long its messages may wait to be delivered, from when they are stored; 0: no limit."""
     age_ms: int = 0
     """How long ago the batch was first sent under this number; 0: never before."""
+    message_id: str = ""
+    """Of a batch of one message: the digest of its id, 32 hex digits; empty: it has none."""
 
 
 class Published(Frame, tag=13):
@@ -49,6 +51,8 @@ class Published(Frame, tag=13):
     request: int
     offset: int
     is_duplicate: bool = False
+    is_known: bool = False
+    """The batch is not stored: the id of its message is known, and `offset` is -1."""
 
 
 class PublishRefused(Frame, tag=14):

@@ -57,6 +57,8 @@ class LogAppender:
     arrive while one is under way form the next.
 
     `generation`: of the layout that a producer has to know, to find what has left the partition.
+    `adopt_ids`: has the partition know ids of batches that its predecessors know; what was missed
+    at an append would be stored twice.
     """
 
     def __init__(
@@ -72,6 +74,8 @@ class LogAppender:
         waits: WaitCounts,
         is_audited: Callable[[], bool],
         generation: Callable[[], int],
+        id_rules: Callable[[], tuple[int, int]],
+        adopt_ids: Callable[[list[AppendBatch]], Awaitable[None]],
         on_stored: Callable[[list[Entry]], None],
         on_lost: Callable[[PartqError], None],
     ) -> None:
@@ -85,6 +89,9 @@ class LogAppender:
         self._waits = waits
         self._is_audited = is_audited
         self._generation = generation
+        self._id_rules = id_rules
+        """For how many ms an id of a message is known, and how many are; 0: ids mean nothing."""
+        self._adopt_ids = adopt_ids
         self._counted_upto = clock()
         """Up to where the store was told how much time has passed."""
         self._on_stored = on_stored
@@ -193,7 +200,7 @@ class LogAppender:
                 call = self._next_call()
                 self._idle.clear()
                 try:
-                    await self._store_call(call)
+                    await self._store_call(await self._with_ids(call))
                 except BaseException:
                     self._answer_unknown(call)
                     raise
@@ -226,7 +233,34 @@ class LogAppender:
             size += length
         return call
 
+    async def _with_ids(self, call: list[_Pending]) -> list[_Pending]:
+        """Refuse batches of which nobody can say now whether their ids are known; return the rest.
+
+        What is numbered behind them is refused by the store, and its client sends all again.
+        """
+        batches = [each.batch for each in call if each.batch.message_id]
+        if not batches:
+            return call
+        try:
+            await self._adopt_ids(batches)
+        except ConflictError:
+            return call  # as the append will say
+        except StoreUnavailableError as error:
+            refusal = NotStoredError(
+                f"partition {self._partition}: it cannot be told whether the id of the message is "
+                f"known, as the partition that had its slot does not answer ({error}); publish "
+                "again",
+                retry_after_s=1.0,
+            )
+            for each in call:
+                if each.batch.message_id:
+                    each.reply(refusal)
+            return [each for each in call if not each.batch.message_id]
+        return call
+
     async def _store_call(self, call: list[_Pending]) -> None:
+        if not call:
+            return
         if self._is_audited():
             call = await _with_checksums(call)
         sizes = [len(pending.batch.data) for pending in call]
@@ -284,6 +318,7 @@ class LogAppender:
         is_in_doubt, until_answered = False, UntilAnswered(_log, WRITE_RETRY_S)
         while True:
             try:
+                window_ms, max_ids = self._id_rules()
                 return await self._store.append(
                     self._partition,
                     broker_epoch=self._broker_epoch,
@@ -292,6 +327,8 @@ class LogAppender:
                     batches=batches,
                     room_bytes=room_bytes,
                     passed_ms=passed_ms,
+                    id_window_ms=window_ms,
+                    max_ids=max_ids,
                 )
             except QuotaExceededError as error:
                 if not is_in_doubt:

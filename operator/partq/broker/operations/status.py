@@ -65,14 +65,12 @@ def read_layout(broker: Broker) -> LayoutAnswer:
             live: it would name itself alone, and clients would leave the others.
         UnknownQueueError: the queue is being deleted.
     """
-    config = broker.config
-    layout = config.layout
+    config, layout = broker.config, broker.config.layout
     is_first = layout.generation == 1
     living = broker.claims.living()
     owners = {p: b for p, b in broker.claims.owners.items() if b in living and b != broker.id}
     owners |= dict.fromkeys(broker.owned, broker.id)
-    urls = {b: lease.url for b, lease in living.items()}
-    urls[broker.id] = broker.url
+    urls = {b: lease.url for b, lease in living.items()} | {broker.id: broker.url}
     return LayoutAnswer(
         queue=broker.settings.queue,
         namespace=broker.settings.namespace,
@@ -89,6 +87,7 @@ def read_layout(broker: Broker) -> LayoutAnswer:
         lineage=UNSET if is_first else lineage_form(layout.lineage),
         retired=UNSET if is_first else times_form(layout.retired),
         counts=UNSET if is_first else dict(layout.counts),
+        knows_ids=True if config.id_window_ms else UNSET,
     )
 
 
@@ -154,6 +153,7 @@ async def read_status(broker: Broker, ask: Ask) -> StatusAnswer:
             bytes=sum(record.bytes for record in records.values()),
             audit_bytes=sum(record.audit.stored_bytes for record in records.values()),
             retained_bytes=_retained(broker, records.values()),
+            known_ids=sum(each.known_ids for each in records.values()),
         ),
         partitions={
             str(partition): PartitionStatus(

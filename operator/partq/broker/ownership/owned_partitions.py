@@ -7,6 +7,7 @@ from typing import Any
 
 from partq.broker.log.buffers import Buffers
 from partq.broker.log.holders import Unacknowledged
+from partq.broker.log.known_ids import KnownIds
 from partq.broker.log.quota import StorageQuota
 from partq.broker.partition.books import BookMaker
 from partq.broker.partition.consumed_partition import ConsumedPartition
@@ -43,6 +44,7 @@ class OwnedPartitions:
         self,
         partitions: Partitions,
         log: Log,
+        known_ids: KnownIds,
         *,
         broker: BrokerId,
         incarnation: str,
@@ -65,6 +67,7 @@ class OwnedPartitions:
         """Messages that groups missed in the log, each with its error."""
         self._partitions = partitions
         self._log = log
+        self._known_ids = known_ids
         self._broker = broker
         self._incarnation = incarnation
         self._clock = clock
@@ -129,7 +132,7 @@ class OwnedPartitions:
             if any(record.parked or record.locks for record in claim.groups.values()):
                 await self._learn_time()  # how long keys still wait, and locks of sessions last
             self._check_open()
-            self._hold(partition, claim, seen.at_ms)
+            self._hold(partition, claim, seen)
         finally:
             del self._claiming[partition]
             ended.set()
@@ -138,7 +141,7 @@ class OwnedPartitions:
         if self._is_closed:
             raise BrokerClosingError(f"broker {self._broker} shuts down; another one claims")
 
-    def _hold(self, partition: PartitionId, claim: Claim, stored_at_ms: int) -> None:
+    def _hold(self, partition: PartitionId, claim: Claim, seen: StoredPartition) -> None:
         older = self.owned.get(partition)
         if older is not None:
             self._drop(older)
@@ -160,10 +163,12 @@ class OwnedPartitions:
             audits=self._audits,
             broker=self._broker,
             append_waits=self._append_waits,
+            known_ids=self._known_ids,
             on_lost=self.lose,
             make_book=self._make_book,
         )
-        owned.stored_at_ms = stored_at_ms
+        owned.stored_at_ms = seen.at_ms
+        owned.ids.count = seen.known_ids
         self.owned[partition] = owned
         owned.appender.start()
         _log.info("partition %s claimed, broker epoch %d", partition, claim.broker_epoch)

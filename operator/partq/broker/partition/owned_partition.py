@@ -9,6 +9,7 @@ from typing import NamedTuple
 from partq.aio import Signal
 from partq.broker.log.appender import LogAppender
 from partq.broker.log.buffers import Buffers
+from partq.broker.log.known_ids import IdProgress, KnownIds
 from partq.broker.log.quota import StorageQuota
 from partq.broker.log.tail import Tail
 from partq.broker.partition.audit_writer import AuditWriter
@@ -76,6 +77,8 @@ class OwnedPartition:
     """For how long publishes have waited until it was opened here; None: it was not opened here."""
     known_producers: set[str] = field(default_factory=set)
     """Names with a record here, so that no predecessor is asked what it knows of them."""
+    ids: IdProgress = field(default_factory=IdProgress)
+    """What is known of the ids of its messages."""
     is_sealing: bool = False
     """Whether a seal waits for its turn among the appends, or is being written."""
     is_yielding: bool = False
@@ -110,6 +113,7 @@ class OwnedPartition:
         audits: Audits,
         broker: BrokerId,
         append_waits: WaitCounts,
+        known_ids: KnownIds,
         on_lost: Callable[["OwnedPartition", PartqError], None],
         make_book: BookMaker,
     ) -> "OwnedPartition":
@@ -125,6 +129,10 @@ class OwnedPartition:
             budget=buffers.pending,
             clock=clock,
             waits=append_waits,
+            id_rules=lambda: (known_ids.window_ms, known_ids.max_ids),
+            adopt_ids=lambda batches: known_ids.adopt(
+                partition, claim.broker_epoch, batches, owned.ids, owned.layout.predecessors
+            ),
             is_audited=lambda: owned.audit.is_on,
             generation=lambda: owned.layout.generation,
             on_stored=lambda entries: owned.accept(entries, clock()),

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+from partq.broker.log.known_ids import KnownIds
 from partq.broker.ownership.server_looks import ServerLooks, Spawn
 from partq.broker.partition.owned_partition import OwnedPartition
 from partq.broker.retention.retention import Retention
@@ -33,6 +34,7 @@ class Trimmer:
         owned: Mapping[PartitionId, OwnedPartition],
         log: Log,
         retention: Retention,
+        known_ids: KnownIds,
         metrics: BrokerMetrics,
         *,
         groups: Callable[[], frozenset[str]],
@@ -45,12 +47,13 @@ class Trimmer:
         self._groups = groups
         """Those that the queue names."""
         self._retention = retention
+        self._known_ids = known_ids
         self._metrics = metrics
         self._on_lost = on_lost
         self._trimmed: dict[PartitionId, Trimmed] = {}
 
     async def trim(self) -> None:
-        """Trim each log once, if there may be something to free.
+        """Trim each log once, if there may be something to free, and forget old ids of messages.
 
         The store knows a mark only after its flush, and frees so much in one call: a log is left
         alone when nothing has moved since a call that freed nothing.
@@ -68,8 +71,19 @@ class Trimmer:
             and owned.groups
         )
         self._metrics.observe_retained(sum(retained) if self._retention.is_on else None)
+        counts = [owned.ids.count or 0 for owned in self._owned.values()]
+        is_knowing = self._known_ids.window_ms > 0 or any(counts)
+        self._metrics.observe_known_ids(sum(counts) if is_knowing else None)
 
     async def _trim(self, partitions: Sequence[OwnedPartition]) -> None:
+        await self._trim_logs(partitions)
+        for owned in partitions:
+            try:
+                await self._known_ids.forget(owned.id, owned.broker_epoch, owned.ids)
+            except ConflictError as error:
+                self._on_lost(owned, error)
+
+    async def _trim_logs(self, partitions: Sequence[OwnedPartition]) -> None:
         wanted = self._groups()
         for owned in partitions:
             if not wanted <= owned.groups.keys():

@@ -41,8 +41,9 @@ MAX_WAITING = 10_000
 _HELP = """Publish VALUES, or the lines of standard input, or an NDJSON file.
 
 Each value and each line is one message. With --input each line is a JSON object with `value` (a
-text; anything else is stored as JSON) or `value_base64`, and if wanted `key`, `headers` and
-`event_time_ms`; other fields are left out. What `partq consume --json` prints can be published.
+text; anything else is stored as JSON) or `value_base64`, and if wanted `key`, `headers`,
+`event_time_ms` and `message_id`; other fields are left out. What `partq consume --json` prints can
+be published.
 
 \b
   partq publish --key order-17 paid shipped
@@ -66,6 +67,7 @@ class Outgoing:
     """How far the input had been read."""
     headers: dict[str, str] | None = None
     event_time_ms: int = 0
+    message_id: str | None = None
 
 
 @dataclass(slots=True)
@@ -74,6 +76,8 @@ class PublishTally:
 
     published_count: int = 0
     failed_count: int = 0
+    duplicate_count: int = 0
+    """Not stored, as their ids were known."""
 
 
 @click.command(help=_HELP)
@@ -81,6 +85,11 @@ class PublishTally:
 @connection_options
 @wait_option
 @click.option("--key", help="Partition key of all messages. Without one any partition will do.")
+@click.option(
+    "--id",
+    "message_id",
+    help="Id of the one message: a queue with duplicateDetection does not store it if it knows it.",
+)
 @click.option(
     "--input",
     "input_file",
@@ -115,6 +124,7 @@ def publish(
     connect: Connect,
     wait_s: float,
     key: str | None,
+    message_id: str | None,
     input_file: Path | None,
     as_json: bool,
     timeout_s: float,
@@ -126,11 +136,15 @@ def publish(
         raise click.UsageError(
             "--input cannot be combined with VALUES or --key: each line has its own"
         )
+    if message_id is not None and is_atomic:
+        raise click.UsageError("--id cannot be combined with --atomic")
+    if message_id is not None and len(values) != 1:
+        raise click.UsageError("--id is of one message: give one VALUE, or ids by --input")
     connection = connect("produce")
     messages: AsyncIterator[Outgoing]
     size_bytes: int | None = None
     if values:
-        messages = _arguments(values, key)
+        messages = _arguments(values, key, message_id)
     else:
         is_stdin = input_file is None or str(input_file) == "-"
         path = None if is_stdin else input_file
@@ -156,7 +170,8 @@ def publish(
     finally:
         if not as_json:
             failed = f", {outcome.failed_count} failed" if outcome.failed_count else ""
-            click.echo(f"published {outcome.published_count}{failed}")
+            known = f", {outcome.duplicate_count} known" if outcome.duplicate_count else ""
+            click.echo(f"published {outcome.published_count}{known}{failed}")
     if outcome.failed_count:
         raise click.exceptions.Exit(1)
 
@@ -210,6 +225,10 @@ async def _publish_whole(
             async for message in messages:
                 count += 1
                 with _named(message):
+                    if message.message_id is not None:
+                        raise BadRequestError(
+                            "message_id: messages of a transaction have none; leave it out"
+                        )
                     transaction.send(
                         message.value,
                         key=message.key,
@@ -244,6 +263,7 @@ async def _send(producer: Producer, message: Outgoing) -> asyncio.Future[Positio
             key=message.key,
             headers=message.headers,
             event_time_ms=message.event_time_ms,
+            message_id=message.message_id,
         )
 
 
@@ -258,7 +278,10 @@ async def _await_answer(
         if as_json or outcome.failed_count == 1:
             _print_error(error, as_json)
     else:
-        outcome.published_count += 1
+        if position.is_duplicate:
+            outcome.duplicate_count += 1
+        else:
+            outcome.published_count += 1
         if as_json:
             click.echo(_placed(position))
 
@@ -271,7 +294,10 @@ def _print_error(error: PartqError, as_json: bool) -> None:
 
 
 def _placed(position: Position) -> str:
-    return json.dumps({"partition": str(position.partition), "offset": position.offset})
+    found: dict[str, object] = {"partition": str(position.partition), "offset": position.offset}
+    if position.is_duplicate:
+        found |= {"offset": None, "is_duplicate": True}
+    return json.dumps(found)
 
 
 def _progress(size_bytes: int | None) -> Progress | None:
@@ -282,9 +308,11 @@ def _progress(size_bytes: int | None) -> Progress | None:
     return Progress(*columns, console=Console(stderr=True), transient=True)
 
 
-async def _arguments(values: tuple[str, ...], key: str | None) -> AsyncIterator[Outgoing]:
+async def _arguments(
+    values: tuple[str, ...], key: str | None, message_id: str | None
+) -> AsyncIterator[Outgoing]:
     for number, value in enumerate(values, start=1):
-        yield Outgoing(os.fsencode(value), key, f"value {number}", 0)
+        yield Outgoing(os.fsencode(value), key, f"value {number}", 0, message_id=message_id)
 
 
 async def _lines(key: str | None) -> AsyncIterator[Outgoing]:
@@ -333,8 +361,15 @@ def parse_record(line: Line, where: str) -> Outgoing:
         raise BadRequestError(
             f"{where}: event_time_ms: got {excerpt(repr(event_time))}, expected a whole number"
         )
+    message_id = record.get("message_id")
+    if message_id is not None and not isinstance(message_id, str):
+        raise BadRequestError(
+            f"{where}: message_id: got {excerpt(repr(message_id))}, expected a text or null"
+        )
     value = _value(record, where)
-    return Outgoing(value, key, where, line.read_bytes, headers or None, int(event_time.text))
+    return Outgoing(
+        *(value, key, where, line.read_bytes, headers or None, int(event_time.text), message_id)
+    )
 
 
 @dataclass(frozen=True, slots=True)

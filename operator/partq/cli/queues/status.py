@@ -354,6 +354,8 @@ def _queue(answer: StatusAnswer, rates: Rates | None) -> Text:
     )
     if retained_bytes := totals.retained_bytes:
         text.append(f"; {retained_bytes:,} of them retained after their acknowledgement")
+    if known_ids := totals.known_ids:
+        text.append(f"; {counted(known_ids, 'message id', spec=',')} known")
     if audit_bytes := totals.audit_bytes:
         text.append(f"; {audit_bytes:,} bytes of the audit record wait for its archive")
     if rates is not None:

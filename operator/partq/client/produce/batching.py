@@ -62,6 +62,8 @@ class ReadyBatch:
     """The place of each message among all of the producer; empty where nobody asks for it."""
     is_whole: bool = False
     """Its messages belong together: they are stored all, or none."""
+    message_id: str = ""
+    """The digest of its only message's id; empty: it has none."""
 
 
 class SealedBatch:
@@ -77,6 +79,7 @@ class SealedBatch:
         "is_never_stored",
         "is_whole",
         "may_be_stored",
+        "message_id",
         "needs",
         "order",
         "request",
@@ -97,6 +100,7 @@ class SealedBatch:
         order: Sequence[int] = (),
         needs: frozenset[str] = frozenset(),
         is_whole: bool = False,
+        message_id: str = "",
     ) -> None:
         self.data = data
         self.results = results
@@ -114,6 +118,8 @@ class SealedBatch:
         """Features without which a broker must not get it."""
         self.is_whole = is_whole
         """Its messages have one key and belong together: they are stored all, or none."""
+        self.message_id = message_id
+        """The digest of its only message's id; empty: it has none."""
         self.request: int | None = None
         """The request that waits for an answer; None: not sent, or to be sent again."""
         self.may_be_stored = False

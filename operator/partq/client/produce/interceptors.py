@@ -5,8 +5,8 @@ from contextlib import contextmanager
 from functools import partial
 
 from partq.client.hooks.interceptor_calls import InterceptorCalls
-from partq.client.produce.results import MessageResult, Position
-from partq.core.model import Offset, PartitionId
+from partq.client.produce.results import MessageResult, Position, position_of
+from partq.core.model import PartitionId
 from partq.errors import PartqError
 from partq.wire.batch import Message
 
@@ -112,8 +112,8 @@ class InterceptedResult:
         """Learn that the next messages are stored."""
         self._result.stored(partition, offset, count)
         for step, message in zip(range(count), self._messages.get(partition, ()), strict=False):
-            place = Offset(offset + step if offset >= 0 else offset)
-            self._interceptors.resolved(message, Position(partition, place), None)
+            place = position_of(partition, offset + step if offset >= 0 else offset)
+            self._interceptors.resolved(message, place, None)
 
     def failed(self, partition: PartitionId, error: PartqError, count: int) -> None:
         """Learn that the next messages have failed."""

@@ -135,6 +135,7 @@ class PartitionSender:
             needs=ready.needs,
             order=ready.order,
             is_whole=ready.is_whole,
+            message_id=ready.message_id,
         )
         self._window.append(batch)
 

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from partq.client.produce.batching import SealedBatch
 from partq.client.produce.partition_sender import PartitionSender
+from partq.client.produce.results import KNOWN_ID_OFFSET
 from partq.client.transport.broker_connection import BrokerConnection
 from partq.client.transport.liveness import Clock
 from partq.client.transport.session import Session
@@ -81,6 +82,7 @@ class PublishConnection:
             batch.first,
             batch.ttl_ms,
             batch.age_ms,
+            batch.message_id,
         )
         self.broker.send(frame, batch.data)
 
@@ -106,9 +108,9 @@ class PublishConnection:
     def received(self, frame: frames.AnyFrame, payload: bytes) -> None:
         """Take an answer. The frames of this path have no payload."""
         match frame:
-            case frames.Published(request, offset):
+            case frames.Published(request, offset, is_known=is_known):
                 if (partition_sender := self._requests.pop(request, None)) is not None:
-                    partition_sender.stored(request, offset)
+                    partition_sender.stored(request, KNOWN_ID_OFFSET if is_known else offset)
                     self._sender.answered(partition_sender)
             case frames.PublishRefused(request, code, message, retry_after_ms, due):
                 if (partition_sender := self._requests.pop(request, None)) is not None:

@@ -12,6 +12,8 @@ from partq.excerpts import counted
 
 UNKNOWN_OFFSET = Offset(-1)
 """The place of a message that is stored, but so long ago that the broker has forgotten where."""
+KNOWN_ID_OFFSET = Offset(-2)
+"""In the place of an offset: the message is not stored, as the id of one before it is the same."""
 
 
 class Position(NamedTuple):
@@ -20,7 +22,30 @@ class Position(NamedTuple):
     partition: PartitionId
     """The partition that holds it."""
     offset: Offset
-    """Its place in the partition, from 0."""
+    """Its place in the partition, from 0; -1: of a duplicate, it is not known."""
+
+    @property
+    def is_duplicate(self) -> bool:
+        """Whether a message with the same id was there, so that this one was not stored."""
+        return False
+
+
+class DuplicatePosition(Position):
+    """Of a message that was not stored, as its id is known."""
+
+    __slots__ = ()
+
+    @property
+    def is_duplicate(self) -> bool:
+        """Return True."""
+        return True
+
+
+def position_of(partition: PartitionId, offset: int) -> Position:
+    """Return what an application learns of a message whose broker has answered."""
+    if offset == KNOWN_ID_OFFSET:
+        return DuplicatePosition(partition, UNKNOWN_OFFSET)
+    return Position(partition, Offset(offset))
 
 
 class MessageResult(Protocol):
@@ -53,7 +78,7 @@ class SingleResult:
         """Fulfil the future."""
         assert count == 1  # noqa: S101  a result of one message is never split
         if not self.future.done():
-            self.future.set_result(Position(partition, Offset(offset)))
+            self.future.set_result(position_of(partition, offset))
 
     def failed(self, partition: PartitionId, error: PartqError, count: int) -> None:
         """Fail the future."""

@@ -27,7 +27,9 @@ from partq.client.produce.results import (
 from partq.client.produce.sender import Sender
 from partq.client.producer_stats import ProducerTally
 from partq.client.transport.layout import QueueLayout
+from partq.core.hashing import slot_of
 from partq.core.model import PartitionId
+from partq.core.numbering.message_ids import with_id
 from partq.errors import BadRequestError
 from partq.wire.batch import MAX_BATCH_BYTES, Message
 
@@ -107,20 +109,45 @@ class SendCalls:
             )
         return self.partitioner.of_key(key)
 
-    async def send(self, message: Message, ttl_ms: int) -> asyncio.Future[Position]:
+    async def send(
+        self, message: Message, ttl_ms: int, message_id: str | None = None
+    ) -> asyncio.Future[Position]:
         """Take one message, as `Producer.send`."""
+        if message_id is not None:
+            message = self._identified(message, message_id)
         if self._interceptors is None:
-            return await self._send(message, ttl_ms)
+            return await self._send(message, ttl_ms, message_id)
         message = self._interceptors.sent(message)
         with self._interceptors.notifying_failure((message,)):
-            return await self._send(message, ttl_ms)
+            return await self._send(message, ttl_ms, message_id)
 
-    async def _send(self, message: Message, ttl_ms: int) -> asyncio.Future[Position]:
+    def _identified(self, message: Message, message_id: str) -> Message:
+        """Return a message with the header that has its id."""
+        if self._stored is not None:
+            raise BadRequestError(
+                "message_id: this producer has a producer_id, so its messages are known by their "
+                "numbers; leave one of them out"
+            )
+        return Message(
+            message.key,
+            message.value,
+            with_id(message.headers, message_id),
+            message.event_time_ms,
+        )
+
+    async def _send(
+        self, message: Message, ttl_ms: int, message_id: str | None
+    ) -> asyncio.Future[Position]:
         """Send one message; what its interceptors know is `message`."""
         slots = self.partitioner
         stored = with_bytes(message, self._value_serializer)
         encoded = encode_checked((stored,), self.max_message_bytes)
-        slot = slots.keyless() if message.key is None else slots.of_key(message.key)
+        if message.key is not None:
+            slot = slots.of_key(message.key)
+        elif message_id is not None and self._sender.knows_ids:
+            slot = slot_of(message_id)
+        else:
+            slot = slots.keyless()
         if self._stored is not None:
             self._stored.check_sent((slot,))
         if not self._buffer_pool.try_take(1, len(encoded[0])):
@@ -129,7 +156,9 @@ class SendCalls:
         result = SingleResult(self._failures)
         partition = slots.partition_of(slot)
         told = intercepted(result, self._interceptors, {partition: (message,)})
-        if self._stored is None:
+        if message_id is not None:
+            self._sender.add_whole(partition, encoded, (slot,), told, ttl_ms, message_id=message_id)
+        elif self._stored is None:
             self._sender.add(partition, encoded, (slot,), told, ttl_ms)
         else:
             self._add_placed(partition, encoded, (slot,), told, ttl_ms, self._placed((slot,)))

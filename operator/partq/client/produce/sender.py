@@ -22,8 +22,10 @@ from partq.client.transport.liveness import Clock
 from partq.client.transport.retries import retry_backoff
 from partq.client.transport.session import ProducerProgress, Session
 from partq.core.model import PartitionId
+from partq.core.numbering.message_ids import id_digest
 from partq.errors import ConflictError, PartqError
 from partq.wire import batch as wire
+from partq.wire.frame import MESSAGE_IDS
 
 log = logging.getLogger("partq.client")
 
@@ -131,8 +133,9 @@ class Sender:
         result: MessageResult,
         ttl_ms: int,
         order: Sequence[int] = (),
+        message_id: str | None = None,
     ) -> None:
-        """Take messages of one key that are stored all or none, as `add_batch`."""
+        """Take messages that are stored all or none, as `add_batch`; one alone if it has an id."""
         ready = ReadyBatch(
             wire.encode(encoded, slots, self._limits.codec),
             len(encoded),
@@ -140,8 +143,15 @@ class Sender:
             ttl_ms,
             order=order,
             is_whole=True,
+            needs=frozenset((MESSAGE_IDS,) if message_id and self.knows_ids else ()),
+            message_id=id_digest(message_id) if message_id else "",
         )
         self.add_batch(partition, ready, result)
+
+    @property
+    def knows_ids(self) -> bool:
+        """Whether the queue drops messages whose id is known."""
+        return self._watch.queue_layout.knows_ids
 
     def add_batch(self, partition: PartitionId, ready: ReadyBatch, result: MessageResult) -> None:
         """Take a complete batch of one partition, counted in the buffer pool; it leaves now."""

@@ -35,6 +35,8 @@ class QueueLayout:
     """Those of them whose members choose their partitions."""
     features: frozenset[str] = frozenset()
     """What the broker that answered can do, by the names of `wire/frame.py`."""
+    knows_ids: bool = False
+    """Whether brokers drop messages whose id is known: one without a key goes where its id does."""
 
     @classmethod
     def of(cls, answer: LayoutAnswer) -> Self:
@@ -65,6 +67,7 @@ class QueueLayout:
                     () if answer.client_assigned is UNSET else answer.client_assigned
                 ),
                 features=frozenset(() if answer.features is UNSET else answer.features),
+                knows_ids=answer.knows_ids is True,
             )
         except (ValueError, PartqError) as error:
             raise unusable("layout", error) from error

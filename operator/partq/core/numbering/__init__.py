@@ -1,1 +1,1 @@
-"""What the numbers of producers stand for."""
+"""What the numbers of producers stand for, and ids of messages."""

@@ -479,4 +479,6 @@ def _result(verdict: str) -> AppendResult:
     entry, ms = map(int, more)
     if letter == "Q":
         return replace(result, retry_after_ms=ms)
+    if letter == "D" and entry < 0:
+        return replace(result, status="known_id")  # as its first try was answered
     return replace(result, entry=entry, due_ms=ms)

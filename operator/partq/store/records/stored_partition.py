@@ -128,6 +128,8 @@ class StoredPartition:
     """Bytes of the states of keys that its groups have, with the keys."""
     retained_bytes: int = 0
     """Bytes in the log that all groups have acknowledged and that stay for a time."""
+    known_ids: int = 0
+    """How many ids of messages it knew when its owner looked last."""
     scheduled_bytes: int = 0
     """Bytes of the batches that wait beside the log until they are due."""
 
@@ -262,6 +264,7 @@ def record_of(fields: Mapping[bytes, bytes]) -> StoredPartition:
         has_replays=b"replay" in fields,
         state_bytes=int(fields.get(b"state_bytes", b"0")),
         retained_bytes=int(fields.get(b"retained_bytes", b"0")),
+        known_ids=int(fields.get(b"ids", b"0").split(b" ")[0]),
         scheduled_bytes=int(fields.get(b"scheduled_bytes", b"0")),
     )
 

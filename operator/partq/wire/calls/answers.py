@@ -95,6 +95,8 @@ class LayoutAnswer(msgspec.Struct):
     producers with fixed numbers know which slots a partition had when a number was counted."""
     features: list[str] | UnsetType = UNSET
     """What the broker that answers can do and others may not; left out: nothing."""
+    knows_ids: bool | UnsetType = UNSET
+    """The queue has `duplicateDetection`: a message without a key goes where its id belongs."""
 
 
 class ProducerOutline(msgspec.Struct):

@@ -8,6 +8,7 @@ from msgspec import UNSET, UnsetType
 from partq.core.clocks.time_to_live import MAX_TTL_MS
 from partq.core.cursor.redelivery_rules import MAX_NACK_DELAY_MS
 from partq.core.model import MAX_PRIORITY, SLOT_COUNT
+from partq.core.numbering.message_ids import MAX_ID_CHARS
 from partq.core.parts.declared_ranges import MAX_RANGES
 from partq.core.producer_series import MAX_EXACT_INTEGER
 from partq.core.rescale.resets import RESET_ID
@@ -51,6 +52,15 @@ Sequence = Annotated[
     ),
 ]
 
+ID_NAME = "MessageId"
+"""The header of a request that has the id of its message."""
+MessageId = Annotated[
+    str,
+    msgspec.Meta(
+        description="The id of a message, 1 to 128 characters.",
+        extra_json_schema={"minLength": 1, "maxLength": MAX_ID_CHARS},
+    ),
+]
 Receipts = Annotated[
     list[str],
     msgspec.Meta(
@@ -75,6 +85,8 @@ class PublishBody(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True
     """Set by a broker that forwards a keyless message, whose slot it has drawn."""
     sequence: Sequence | None = None
     """The message's number among those of its key, with the header Partq-Producer."""
+    message_id: MessageId | None = None
+    """By which a queue with `duplicateDetection` knows a repeat; consumers read it as a header."""
 
 
 class PublishHeaders(msgspec.Struct):
@@ -88,6 +100,7 @@ class PublishHeaders(msgspec.Struct):
     queue_partition_key: str | None = msgspec.field(name=KEY_NAMES[2], default=None)
     group_id: str | None = msgspec.field(name=KEY_NAMES[3], default=None)
 
+    message_id: MessageId | None = msgspec.field(name=ID_NAME, default=None)
     producer: (
         Annotated[
             str,

@@ -184,6 +184,8 @@ class QueueTotals(msgspec.Struct):
     """Of the audit record, which waits for its archive."""
     retained_bytes: int = 0
     """Of messages that all groups have acknowledged; they are part of `bytes`."""
+    known_ids: int = 0
+    """Ids of messages that partitions know, as of the last looks of their owners."""
 
 
 class StatusAnswer(msgspec.Struct):

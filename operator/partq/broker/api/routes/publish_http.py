@@ -22,6 +22,7 @@ from partq.broker.operations.publish.message_writer import MessageWriter
 from partq.broker.operations.publish.request_partitioner import RequestPartitioner
 from partq.broker.peers.peer_client import FORWARDED
 from partq.core.hashing import slot_of
+from partq.core.numbering.message_ids import with_id
 from partq.core.producer_series import check_producer_id
 from partq.errors import (
     BadRequestError,
@@ -46,14 +47,14 @@ from partq.excerpts import excerpt
 from partq.server.body import HOLD, read_body
 from partq.wire import batch
 from partq.wire.calls.answers import Placed, PublishResult, PublishResults
-from partq.wire.calls.bodies import PublishBody, PublishHeaders, PublishQuery
+from partq.wire.calls.bodies import ID_NAME, PublishBody, PublishHeaders, PublishQuery
 from partq.wire.calls.body_codec import decode, read_texts
 from partq.wire.calls.replies import error_detail
 from partq.wire.partition_key import KEY_NAMES, check_key_headers, transaction_key
 
 MAX_BODY_MESSAGES = 10_000
 MAX_NUMBERED_MESSAGES = 1_000
-"""Each key of them is an entry of the log for itself."""
+"""Each key of them is an entry of the log for itself, and so is each message with an id."""
 MAX_MESSAGES_BYTES = 2 * batch.MAX_BATCH_BYTES
 MAX_ENVELOPE_BYTES = 64 * 1024
 """What the JSON of a message has beside its key, value and headers."""
@@ -169,6 +170,16 @@ async def publish(call: EnteredCall, query: PublishQuery) -> web.Response:
             f"body: {len(messages)} messages; expected 1 to {MAX_BODY_MESSAGES} in a request"
         )
     given = read_texts(call.request.headers, PublishHeaders, "headers", repeatable=KEY_NAMES)
+    if given.message_id is not None and len(messages) > 1:
+        raise BadRequestError(
+            f"{ID_NAME} with {len(messages)} messages, expected one: give each of an array its id "
+            "in its field message_id"
+        )
+    if sum(each.message_id is not None for each in messages) > MAX_NUMBERED_MESSAGES:
+        raise BatchTooLargeError(
+            f"body: more than {MAX_NUMBERED_MESSAGES} messages with an id; send them in several "
+            "requests"
+        )
     numbers = Numbers.read(given, messages)
     store = publish_whole if query.atomic == "true" else publish_all
     outcomes = await store(
@@ -214,8 +225,9 @@ async def publish_all(
     for at, body in enumerate(messages):
         try:
             key = placing.key(body)
+            message_id = placing.message_id(body)
             number = numbers.of(body, key)
-            fixed = placing.fixed_slot(body, key)
+            fixed = placing.fixed_slot(body, key, message_id)
         except PartqError as error:
             storing.refuse(at, error)
             continue
@@ -225,7 +237,7 @@ async def publish_all(
         if fixed is not None and storing.is_refused(at, series):
             continue
         try:
-            message = _message(body, key)
+            message = _message(body, key, message_id)
             _check_size(message, at, broker)
         except PartqError as error:
             if fixed is None:
@@ -233,7 +245,12 @@ async def publish_all(
             else:
                 storing.refuse_series(at, series, error)
             continue
-        storing.add(StorableMessage(at, message, slot, number, may_move=fixed is None), partition)
+        storing.add(
+            StorableMessage(
+                at, message, slot, number, may_move=fixed is None, message_id=message_id or ""
+            ),
+            partition,
+        )
     return await storing.run(placing)
 
 
@@ -273,7 +290,12 @@ async def publish_whole(
                 f"message {at}: sequence {number}, expected {first + at}: the numbers of a "
                 "transaction follow each other"
             )
-        message = _message(body, key)
+        if placing.message_id(body) is not None:
+            raise BadRequestError(
+                f"message {at}: it has an id, and messages of a transaction have none: leave it "
+                "out; numbers make a transaction known"
+            )
+        message = _message(body, key, None)
         _check_size(message, at, broker)
         size_bytes += batch.MESSAGE_SIZE + len(batch.encode_message(message))
         if size_bytes > batch.MAX_BATCH_BYTES:
@@ -301,7 +323,7 @@ def _forwarding(request: web.Request, *, is_whole: bool = False) -> Forwarding:
     )
 
 
-def _message(body: PublishBody, key: str | None) -> batch.Message:
+def _message(body: PublishBody, key: str | None, message_id: str | None) -> batch.Message:
     if (body.value is None) == (body.value_base64 is None):
         raise BadRequestError("message: give either value (text) or value_base64 (bytes)")
     if not 0 <= body.event_time_ms <= batch.MAX_EVENT_TIME_MS:
@@ -320,7 +342,8 @@ def _message(body: PublishBody, key: str | None) -> batch.Message:
                 f"message: value_base64: got {excerpt(body.value_base64)!r}, expected base64 with "
                 "its padding"
             ) from error
-    return batch.Message(key, value, body.headers, body.event_time_ms)
+    headers = body.headers if message_id is None else with_id(body.headers, message_id)
+    return batch.Message(key, value, headers, body.event_time_ms)
 
 
 def _check_size(message: batch.Message, at: int, broker: Broker) -> None:

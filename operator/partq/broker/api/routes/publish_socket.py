@@ -9,6 +9,7 @@ from partq.broker.api.endpoints import PRODUCERS, Calls, EnteredCall, WebSocket
 from partq.broker.api.frame_socket import CLOSE_TIMEOUT_S, FrameSocket, first_of
 from partq.broker.api.ping_answers import PingAnswers
 from partq.broker.broker import Broker
+from partq.broker.operations.publish.quota_refusal import quota_refusal
 from partq.core.model import PartitionId
 from partq.core.producer_series import MAX_EXACT_INTEGER, check_producer_id
 from partq.errors import (
@@ -149,6 +150,7 @@ class ProducerConnection:
                 ttl_ms=frame.ttl_ms,
                 age_ms=frame.age_ms,
                 fixed_generation=self._layout,
+                message_id=frame.message_id,
             )
         except PartqError as error:
             self._reply(frame, partition, error)
@@ -184,8 +186,12 @@ class ProducerConnection:
             self._answer(
                 frames.Published(frame.request, outcome.offset, outcome.status == "duplicate")
             )
+        elif outcome.status == "known_id":
+            self._answer(
+                frames.Published(frame.request, outcome.offset, is_duplicate=True, is_known=True)
+            )
         elif outcome.status == "quota_exceeded":
-            self._refuse(frame, self._broker.quota.refusal(partition), outcome.due)
+            self._refuse(frame, quota_refusal(self._broker, partition, outcome), outcome.due)
         else:
             self._broker.metrics.refused(outcome.status)
             self._answer(

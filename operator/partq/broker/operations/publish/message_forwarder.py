@@ -59,6 +59,8 @@ class StorableMessage:
     """In the series of its key; -1: the request is not numbered."""
     may_move: bool = False
     """It has no key: when its partition is unavailable, another one will do."""
+    message_id: str = ""
+    """Empty: it has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +121,7 @@ class MessageForwarder:
         url = f"{owner[1]}/v1/queues/{quoted(broker.settings.queue, 'queue')}/messages"
         if forwarding.is_whole:
             url += f"?{ATOMIC}=true"
+        knows_ids = broker.config.id_window_ms > 0
         headers: dict[str, str] = {FORWARDED: broker.id}
         if self._producer:
             headers[PRODUCER] = self._producer
@@ -133,7 +136,7 @@ class MessageForwarder:
                 PublishResults,
                 authorization=forwarding.authorization,
                 headers=headers,
-                json=[_body(row) for row in rows],
+                json=[_body(row, knows_ids=knows_ids) for row in rows],
                 timeout_s=FORWARD_TIMEOUT_S,
                 limit_bytes=max_bytes(len(rows)),
                 hold=forwarding.hold,
@@ -158,7 +161,7 @@ class MessageForwarder:
             ) from error
 
 
-def _body(row: StorableMessage) -> dict[str, object]:
+def _body(row: StorableMessage, *, knows_ids: bool) -> dict[str, object]:
     """Return a message as another broker takes it."""
     return {
         "key": row.message.key,
@@ -167,6 +170,8 @@ def _body(row: StorableMessage) -> dict[str, object]:
         "event_time_ms": row.message.event_time_ms,
         "slot": row.slot,
         **({"sequence": row.number} if row.number >= 0 else {}),
+        # Elsewhere it is a header, which earlier versions take, too.
+        **({"message_id": row.message_id} if row.message_id and knows_ids else {}),
     }
 
 

@@ -22,8 +22,10 @@ from partq.broker.operations.publish.message_forwarder import (
     Outcome,
     StorableMessage,
 )
+from partq.broker.operations.publish.quota_refusal import quota_refusal
 from partq.broker.operations.publish.request_partitioner import RequestPartitioner
 from partq.core.model import PartitionId
+from partq.core.numbering.message_ids import id_digest
 from partq.core.producer_series import runs, series_name
 from partq.errors import (
     NotOwnerError,
@@ -216,7 +218,7 @@ class MessageWriter:
         except NotOwnerError:
             return await self._forwarder.forward(partition, rows)
         if not self._producer:
-            return await self._store(partition, rows)
+            return await self._store_parts(partition, _by_id(rows))
         by_key: dict[str, list[StorableMessage]] = {}
         for row in rows:
             by_key.setdefault(row.message.key or "", []).append(row)
@@ -231,20 +233,29 @@ class MessageWriter:
     ) -> list[tuple[StorableMessage, Outcome]]:
         """Store the numbered messages of one key, one run of numbers after another."""
         series = series_name(self._producer, key)
+        parts = [
+            part
+            for run in runs([row.number for row in rows])
+            for part in _by_id(rows[run.start : run.stop])
+        ]
+        return list(zip(rows, await self._store_parts(partition, parts, series), strict=True))
+
+    async def _store_parts(
+        self, partition: PartitionId, parts: list[list[StorableMessage]], series: str = ""
+    ) -> list[Outcome]:
+        """Store messages, each part as one batch, until one is refused."""
         outcomes: list[Outcome] = []
         error: PartqError | None = None
-        for run in runs([row.number for row in rows]):
-            part = rows[run.start : run.stop]
-            if error is None:
-                try:
-                    outcomes += await self._store_run(partition, part, series)
-                    continue
-                except PartqError as failure:
-                    error = failure
-                    outcomes += [failure] * len(part)
-            else:
+        for part in parts:
+            if error is not None:
                 outcomes += [_after(error, partition)] * len(part)
-        return list(zip(rows, outcomes, strict=True))
+                continue
+            try:
+                outcomes += await self._store_run(partition, part, series)
+            except PartqError as failure:
+                error = failure
+                outcomes += [failure] * len(part)
+        return outcomes
 
     async def _store_run(
         self, partition: PartitionId, rows: list[StorableMessage], series: str
@@ -292,6 +303,7 @@ class MessageWriter:
                 ttl_ms=self._ttl_ms,
                 age_ms=self._age_ms,
                 start=carried.due if carried is not None else -1,
+                message_id=id_digest(rows[0].message_id) if rows[0].message_id else "",
             )
         except NotOwnerError:
             raise moves from None
@@ -321,6 +333,8 @@ class MessageWriter:
         Raises:
             PartqError: they are not.
         """
+        if result.status == "known_id":
+            return [MessagePlace(partition, None, is_duplicate=True) for _ in rows]
         if result.status not in {"stored", "duplicate"}:
             refusal = _refusal(self._broker, result, partition, rows[0])
             self._broker.metrics.refused(refusal.code)
@@ -332,6 +346,16 @@ class MessageWriter:
             )
             for at in range(len(rows))
         ]
+
+
+def _by_id(rows: list[StorableMessage]) -> list[list[StorableMessage]]:
+    """Cut rows so that each message with an id stands alone."""
+    parts: list[list[StorableMessage]] = []
+    for row in rows:
+        if not parts or row.message_id or parts[-1][-1].message_id:
+            parts.append([])
+        parts[-1].append(row)
+    return parts
 
 
 def _chunks(rows: list[StorableMessage]) -> list[list[StorableMessage]]:
@@ -375,7 +399,7 @@ def _refusal(
                 "stored: check whether it is, or take the risk of a duplicate; begin again at 0"
             )
         case _:
-            return broker.quota.refusal(partition)
+            return quota_refusal(broker, partition, result)
 
 
 def _after(error: PartqError, partition: PartitionId) -> PartqError:

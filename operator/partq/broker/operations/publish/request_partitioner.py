@@ -9,9 +9,10 @@ from partq.broker.broker import Broker
 from partq.core.hashing import slot_of
 from partq.core.keyless_partitioner import KeylessPartitioner
 from partq.core.model import SLOT_COUNT, PartitionId
+from partq.core.numbering.message_ids import check_message_id
 from partq.errors import BadRequestError
 from partq.excerpts import excerpt
-from partq.wire.calls.bodies import PublishBody
+from partq.wire.calls.bodies import ID_NAME, PublishBody
 from partq.wire.partition_key import KEY_NAMES, partition_key
 
 
@@ -26,6 +27,7 @@ class RequestPartitioner:
             for value in request.headers.getall(name, ())
         ]
         """Headers are the request's, so they are the key of each of its messages."""
+        self._message_id = request.headers.get(ID_NAME)
         self._avoided: set[PartitionId] = set()
         self._keyless: KeylessPartitioner | None = None
 
@@ -38,14 +40,37 @@ class RequestPartitioner:
         own = [] if body.key is None else [("key", body.key)]
         return partition_key([*self._given, *own])
 
-    def fixed_slot(self, body: PublishBody, key: str | None) -> int | None:
-        """Return the slot of a message; None: it has no key, and any partition will do.
+    def message_id(self, body: PublishBody) -> str | None:
+        """Return a message's id, from the request's header or its field; None: it has none.
+
+        Raises:
+            BadRequestError: it has two, or one that may not be an id.
+        """
+        given = {each for each in (self._message_id, body.message_id) if each is not None}
+        if len(given) > 1:
+            raise BadRequestError(
+                f"message: {ID_NAME} is {excerpt(self._message_id)} and message_id is "
+                f"{excerpt(body.message_id)}; expected one id: leave one of them out"
+            )
+        for each in given:
+            check_message_id(each)
+            return each
+        return None
+
+    def fixed_slot(
+        self, body: PublishBody, key: str | None, message_id: str | None = None
+    ) -> int | None:
+        """Return the slot of a message; None: any partition will do.
+
+        That is so without a key; where the queue knows ids, without an id, too.
 
         Raises:
             BadRequestError: no such slot, or no such key.
         """
         if key is not None:
             return slot_of(key)
+        if body.slot is None and message_id is not None and self._broker.config.id_window_ms:
+            return slot_of(message_id)
         if body.slot is not None and not 0 <= body.slot < SLOT_COUNT:
             raise BadRequestError(
                 f"message: slot {excerpt(body.slot)}; expected 0 to {SLOT_COUNT - 1}"

@@ -94,9 +94,9 @@ class Seals:
         while len(cursors) > MAX_ERASED:
             await self._store.run("unlink_keys", cursors[-MAX_ERASED:])
             del cursors[-MAX_ERASED:]
-        places = (keys.meta, keys.producers, keys.series, keys.removal)
+        places = (keys.meta, keys.producers, keys.series, keys.removal, keys.ids)
         tables = [place(partition) for place in places]
-        waiting = (keys.due, keys.scheduled, keys.ids, keys.id_entries)
+        waiting = (keys.due, keys.scheduled, keys.id_entries)
         others = [place(partition) for place in (keys.replayed, keys.log, keys.audit, *waiting)]
         names = [*tables, *cursors, *others]
         await self._store.run("erase_partition", names, [PRODUCERS_STAY_MS])

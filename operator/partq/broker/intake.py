@@ -1,0 +1,120 @@
+"""Takes batches of producers: what may be stored waits for the log of its partition."""
+
+from collections.abc import Callable
+
+from partq.broker.config import QueueConfig
+from partq.broker.log.appender import Reply
+from partq.broker.ownership.lease import LeaseKeeper
+from partq.broker.partition.owned_partition import OwnedPartition
+from partq.broker.rescale.slot_check import check_batch, unknown_partition
+from partq.core.clocks.time_to_live import check_ttl_ms
+from partq.core.model import BrokerId, PartitionId
+from partq.core.numbering.message_ids import is_digest
+from partq.core.producer_series import series_of_layout
+from partq.errors import (
+    BadRequestError,
+    BatchTooLargeError,
+    NotStoredError,
+    UnknownPartitionError,
+)
+from partq.excerpts import excerpt
+from partq.metrics import BrokerMetrics
+from partq.store.records.log import AppendBatch
+from partq.wire import batch
+
+
+class BatchIntake:
+    """Checks batches and queues them.
+
+    Args:
+        broker: whose it is.
+        config: of its queue; raises as `Broker.config`.
+        find: returns an owned partition; raises as `Broker.find`.
+        lease: of the broker.
+        metrics: of the broker.
+    """
+
+    def __init__(
+        self,
+        broker: BrokerId,
+        *,
+        config: Callable[[], QueueConfig],
+        find: Callable[[PartitionId], OwnedPartition],
+        lease: LeaseKeeper,
+        metrics: BrokerMetrics,
+    ) -> None:
+        self._broker = broker
+        self._config = config
+        self._find = find
+        self._lease = lease
+        self._metrics = metrics
+
+    def publish(
+        self,
+        partition: PartitionId,
+        data: bytes,
+        *,
+        producer: str,
+        first: int,
+        reply: Reply,
+        ttl_ms: int = 0,
+        age_ms: int = 0,
+        fixed_generation: int = 0,
+        start: int = -1,
+        message_id: str = "",
+    ) -> None:
+        """Check a batch and queue it for the log; `reply` follows, with its place or an error.
+
+        `fixed_generation`: of fixed numbers the partition's layout that they were counted for.
+        `start`: the due number of a producer that only a predecessor knows; -1: of any other.
+        `message_id`: the digest of the id of its only message; empty: it has none.
+
+        Raises:
+            BadRequestError, BadBatchError, BatchTooLargeError, WrongPartitionError,
+            MessageTooLargeError, NotOwnerError, NotStoredError, UnknownPartitionError,
+            StaleGenerationError: not stored.
+            UnknownProducerError: a repeat, for a partition that was removed.
+        """
+        check_ttl_ms(ttl_ms)
+        config = self._config()
+        try:
+            owned = self._find(partition)
+        except UnknownPartitionError:
+            is_repeat = bool(producer) and age_ms > 0
+            raise unknown_partition(config.layout, partition, is_repeat=is_repeat) from None
+        if len(data) > batch.MAX_STORED_BYTES:
+            raise BatchTooLargeError(
+                f"batch: {len(data)} bytes; at most {batch.MAX_STORED_BYTES}: send smaller ones"
+            )
+        if message_id and not is_digest(message_id):
+            raise BadRequestError(
+                f"message id: got {excerpt(message_id)}, expected its digest, 32 hexadecimal digits"
+            )
+        if not self._lease.is_valid:
+            raise NotStoredError(
+                f"partition {partition}: the lease of {self._broker} is over, so Redis does not "
+                "answer; publish again",
+                retry_after_s=1.0,
+            )
+        header, appended = check_batch(
+            owned,
+            config.layout,
+            data,
+            is_numbered=bool(producer),
+            fixed_generation=fixed_generation,
+            max_message_bytes=config.max_message_bytes,
+        )
+        if message_id and header.count != 1:
+            raise BadRequestError(
+                f"message id: got one for {header.count} messages, expected a batch of one"
+            )
+        digest = batch.digest(data, header) if producer else ""
+        owned.appender.submit(
+            AppendBatch(
+                series_of_layout(producer, fixed_generation),
+                *(first, header.count, appended, ttl_ms, digest, age_ms, fixed_generation, start),
+                message_id=message_id,
+            ),
+            reply,
+        )
+        self._metrics.accepted(header.count, len(data))
