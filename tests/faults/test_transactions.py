@@ -49,12 +49,12 @@ async def by_http(stage, producer, number, headers=None):
 async def once_by_http(stage, producer, number):
     """Repeat a publish with numbers until it is stored."""
     headers = {"Partq-Producer": f"p{number}"}
-    async with asyncio.timeout(WAIT_S):
-        while True:
-            with suppress(ClientError, TimeoutError):
-                if await by_http(stage, producer, number, headers) == 201:
-                    return True
-            await asyncio.sleep(0.05)  # as long as nobody owns the partition
+
+    async def is_stored():
+        with suppress(ClientError, TimeoutError):
+            return await by_http(stage, producer, number, headers) == 201
+
+    return await eventually(is_stored, "a repeat is stored", timeout_s=WAIT_S)
 
 
 ROADS = (by_python, by_http, once_by_http)

@@ -141,3 +141,14 @@ async def test_the_layout_says_that_the_broker_can(running, peers):
     _, answer = await running.call("GET", "/v1/queues/orders/layout", token=peers.PRODUCE)
     assert answer["features"] == list(FEATURES)
     assert ATOMIC in FEATURES
+
+
+@pytest.mark.req("AZR-20", "AZR-50")
+async def test_while_its_partition_is_away_it_fails_and_others_do_not(running, peers):
+    await running.admin("/yield", {"partitions": ["1.0"]})
+    status, answer = await post(running, peers, of_key(peers.key_of(0), *"abc"))
+    assert (status, answer["error"]["code"]) == (503, "not_stored")
+    status, answer = await post(running, peers, of_key(peers.key_of(1), *"abc"))
+    assert (status, len(answer["results"])) == (201, 3)
+    ends = [(await running.broker.partitions.read(peers.partition_id(p))).next for p in range(4)]
+    assert ends == [0, 3, 0, 0], "stored nowhere else"
