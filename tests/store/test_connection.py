@@ -303,7 +303,9 @@ GROWS = {
     "add_event", "append_batches", "create_queue", "register_life",
 }  # fmt: skip
 """Scripts that a full Redis refuses: they make something new."""
-READS = {"find_bytes", "find_time", "read_positions", "read_scheduled", "read_times"}
+READS = {
+    "find_bytes", "find_time", "read_due", "read_positions", "read_scheduled", "read_times",
+}  # fmt: skip
 """Scripts that write nothing."""
 
 

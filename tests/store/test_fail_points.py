@@ -29,6 +29,7 @@ from partq.core.parts.part_owners import PartMove
 from partq.core.rescale.layout_steps import prepare
 from partq.errors import FencedError
 from partq.store.connection import Store
+from partq.store.due_entries import DueEntries
 from partq.store.fail_point import EXIT_STATUS, FailPoint
 from partq.store.key_states import KeyStates
 from partq.store.keys import Keys
@@ -106,9 +107,7 @@ class Stores:
         await self.switch_audit(is_on=True)
         for number in range(2):
             await self.append(number)
-        await self.store.read(
-            *("HSET", self.keys.cursor(P, GROUP), "member", "m-0", "epoch", EPOCH),
-        )
+        await self.store.read("HSET", self.keys.cursor(P, GROUP), "member", "m-0", "epoch", EPOCH)
         await self.flush(7)
         await self.store.read("HSET", self.keys.handoffs(GROUP), "last_attempt", EPOCH)
         await self.store.read("HSET", self.keys.group_config(GROUP), "coordinator_term", EPOCH)
@@ -319,6 +318,7 @@ CASES = {
     "keep_field": Case(lambda to: to.leases.peer_token("drawn")),
     "mark_lost": Case(lambda to: to.members.mark_lost(GROUP, "m-0")),
     "read_positions": Case(lambda to: to.log.read_positions(P, [3], broker_epoch=EPOCH)),
+    "read_due": Case(lambda to: DueEntries(to.store, to.keys).read(P, max_entries=1, max_bytes=1)),
     "read_times": Case(lambda to: to.log.read_times(P, [3])),
     "register_member": Case(
         lambda to: to.vacate_and_register(), first=lambda to: to.commit(target=None)

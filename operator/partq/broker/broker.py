@@ -41,6 +41,7 @@ from partq.broker.retention.expiry import Expiry
 from partq.broker.retention.periodic_work import LOOK_GAP_S, look_at_times, work_periodically
 from partq.broker.retention.retention import Retention
 from partq.broker.retention.trimmer import Trimmer
+from partq.broker.schedule.enqueuer import Enqueuer
 from partq.broker.sessions.session_acceptor import SessionAcceptor
 from partq.core.layout import Layout
 from partq.core.model import BrokerId, Cause, PartitionId
@@ -118,6 +119,7 @@ class Broker:
             metrics=self.metrics,
         )
         self.publish = intake.publish
+        self.enqueuer = Enqueuer.of(self, self.expiry.clocks, self._known_layout, self._spawn)
 
     def _make_ownership(self) -> None:
         """Make what says which partitions are this broker's, and for how long."""
@@ -165,9 +167,7 @@ class Broker:
         )
         self.owned = self.ownership.owned
         self.layout_follower = LayoutFollower(
-            Seals(store, self.keys),
-            KeyStates(store, self.keys),
-            self.ownership,
+            *(Seals(store, self.keys), KeyStates(store, self.keys), self.ownership),
             layout=self._known_layout,
             clock=self.clock,
             on_pause=self.metrics.rescale_paused,
@@ -412,6 +412,7 @@ class Broker:
         self.claims.owners[owned.id] = self.id
         self._spawn(self.claims.record_own(owned.id), f"record {owned.id}")
         self.layout_follower.follow_one(owned)  # before its first append
+        self.enqueuer.follow(owned)
 
     async def _empty(self, consumed: ConsumedPartition) -> None:
         """Take a partition from its flow, and wait until the group's book is stored."""

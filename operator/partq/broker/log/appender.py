@@ -3,12 +3,13 @@
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
-from partq.aio import UntilAnswered
+from partq.aio import UntilAnswered, resolve
 from partq.broker.log.buffers import PendingBudget, memory_bytes
-from partq.broker.log.quota import StorageQuota
+from partq.broker.log.quota import ANYTHING, StorageQuota
 from partq.core.model import BrokerEpoch, Offset, PartitionId
 from partq.core.samples.waits import WaitCounts
 from partq.core.slot_table import SlotRanges
@@ -77,6 +78,7 @@ class LogAppender:
         id_rules: Callable[[], tuple[int, int]],
         adopt_ids: Callable[[list[AppendBatch]], Awaitable[None]],
         on_stored: Callable[[list[Entry]], None],
+        on_parked: Callable[[int], None],
         on_lost: Callable[[PartqError], None],
     ) -> None:
         self._store = log
@@ -95,8 +97,12 @@ class LogAppender:
         self._counted_upto = clock()
         """Up to where the store was told how much time has passed."""
         self._on_stored = on_stored
+        self._on_parked = on_parked
         self._on_lost = on_lost
         self._pending: deque[_Pending] = deque()
+        self._due: deque[_Pending] = deque()
+        """Entries that are due: they make calls for themselves."""
+        self._is_due_next = False
         self._steps: deque[Step] = deque()
         self._budget = budget
         self.held_bytes = 0
@@ -123,16 +129,38 @@ class LogAppender:
             raise NotOwnerError(
                 f"partition {self._partition}: this broker gives it up; read /layout for its broker"
             )
+        self._take_room(memory_bytes(batch.data))
+        self._pending.append(_Pending(batch, reply, self._clock()))
+        self._wake.set()
+
+    async def enqueue(self, batches: Sequence[AppendBatch]) -> list[AppendResult | PartqError]:
+        """Append entries that are due, and return what became of each.
+
+        Calls of them and calls of what is submitted take turns, so neither stops the other.
+
+        Raises:
+            NotOwnerError, NotStoredError: as `submit`; nothing is appended.
+        """
+        if not self._is_open:
+            raise NotOwnerError(f"partition {self._partition}: this broker gives it up")
+        self._take_room(sum(memory_bytes(batch.data) for batch in batches))
+        loop, now = asyncio.get_running_loop(), self._clock()
+        answers = list[asyncio.Future[AppendResult | PartqError]]()
+        for batch in batches:
+            answers.append(loop.create_future())
+            self._due.append(_Pending(batch, partial(resolve, answers[-1]), now))
+        self._wake.set()
+        return list(await asyncio.gather(*answers))
+
+    def _take_room(self, size_bytes: int) -> None:
         budget = self._budget
-        if not budget.take(self, memory_bytes(batch.data)):
+        if not budget.take(self, size_bytes):
             raise NotStoredError(
                 f"partition {self._partition}: {budget.used_bytes} bytes wait at this broker to be "
                 f"stored, {self.held_bytes} of them for this partition, and {budget.max_bytes} is "
                 "the limit (PARTQ_PENDING_BYTES); publish again later, and more slowly",
                 retry_after_s=0.5,
             )
-        self._pending.append(_Pending(batch, reply, self._clock()))
-        self._wake.set()
 
     def run_next(self, step: Step) -> None:
         """Run a step before what waits: no append is under way, and none begins during it."""
@@ -146,17 +174,20 @@ class LogAppender:
         a repeat; without a number it is refused. Fixed numbers were counted for all the slots.
         """
         waiting, self._pending = self._pending, deque()
-        for pending in waiting:
+        due, self._due = self._due, deque()
+        for pending in (*waiting, *due):
+            is_due = pending.batch.kind == "enqueue"
+            kept = self._due if is_due else self._pending
             data = pending.batch.data
             is_kept = not data or (
                 not 0 < pending.batch.fixed_generation < self._generation()
                 and holds_all(slots, read_slots(data, read_header(data)))
             )
             if is_kept:
-                self._pending.append(pending)
+                kept.append(pending)
                 continue
-            if pending.batch.producer:
-                self._pending.append(replace(pending, batch=replace(pending.batch, data=b"")))
+            if pending.batch.producer or is_due:
+                kept.append(replace(pending, batch=replace(pending.batch, data=b"")))
                 self._budget.give_back(self, memory_bytes(data) - memory_bytes(b""))
             else:
                 self._budget.give_back(self, memory_bytes(data))
@@ -184,8 +215,8 @@ class LogAppender:
             f"partition {self._partition}: this broker no longer owns it; read /layout for its "
             "broker"
         )
-        while self._pending:
-            pending = self._pending.popleft()
+        while self._pending or self._due:
+            pending = (self._pending or self._due).popleft()
             self._budget.give_back(self, memory_bytes(pending.batch.data))
             pending.reply(error)
 
@@ -193,7 +224,7 @@ class LogAppender:
         while True:
             await self._wake.wait()
             self._wake.clear()
-            while self._steps or self._pending:
+            while self._steps or self._pending or self._due:
                 if self._steps:
                     await self._run_step(self._steps.popleft())
                     continue
@@ -225,11 +256,14 @@ class LogAppender:
     def _next_call(self) -> list[_Pending]:
         call: list[_Pending] = []
         size = 0
-        while self._pending and len(call) < MAX_CALL_BATCHES:
-            length = len(self._pending[0].batch.data)
+        is_due = bool(self._due) and (self._is_due_next or not self._pending)
+        self._is_due_next = not is_due
+        waiting = self._due if is_due else self._pending
+        while waiting and len(call) < MAX_CALL_BATCHES:
+            length = len(waiting[0].batch.data)
             if call and size + length > MAX_CALL_BYTES:
                 break
-            call.append(self._pending.popleft())
+            call.append(waiting.popleft())
             size += length
         return call
 
@@ -238,7 +272,7 @@ class LogAppender:
 
         What is numbered behind them is refused by the store, and its client sends all again.
         """
-        batches = [each.batch for each in call if each.batch.message_id]
+        batches = [each.batch for each in call if _asks_for_id(each.batch)]
         if not batches:
             return call
         try:
@@ -253,9 +287,9 @@ class LogAppender:
                 retry_after_s=1.0,
             )
             for each in call:
-                if each.batch.message_id:
+                if _asks_for_id(each.batch):
                     each.reply(refusal)
-            return [each for each in call if not each.batch.message_id]
+            return [each for each in call if not _asks_for_id(each.batch)]
         return call
 
     async def _store_call(self, call: list[_Pending]) -> None:
@@ -264,7 +298,9 @@ class LogAppender:
         if self._is_audited():
             call = await _with_checksums(call)
         sizes = [len(pending.batch.data) for pending in call]
-        grant = self._quota.take(sizes)
+        # What has waited counts in the quota since it was parked.
+        is_due = call[0].batch.kind == "enqueue"
+        grant = ANYTHING if is_due else self._quota.take(sizes)
         stored_bytes = sum(sizes)  # until the outcome is known
         now = self._clock()
         try:
@@ -274,7 +310,7 @@ class LogAppender:
             stored_bytes = sum(
                 size
                 for size, result in zip(sizes, appended.results, strict=True)
-                if result.status == "stored"
+                if result.status in ("stored", "parked")
             )
         except QuotaExceededError as error:
             stored_bytes = 0
@@ -309,6 +345,9 @@ class LogAppender:
         self._waits.add(1000 * (self._clock() - call[0].submitted_at), len(call))
         if entries:
             self._on_stored(entries)
+        parked = [each.due_ms for each in appended.results if each.status == "parked"]
+        if parked:
+            self._on_parked(min(parked))
         for pending, result in zip(call, appended.results, strict=True):
             pending.reply(self._moved() if result.status == "moved" else result)
 
@@ -394,3 +433,8 @@ def _aged(pending: _Pending, now: float) -> AppendBatch:
     if not batch.age_ms:
         return batch
     return replace(batch, age_ms=batch.age_ms + int((now - pending.submitted_at) * 1000) + 1)
+
+
+def _asks_for_id(batch: AppendBatch) -> bool:
+    """Whether a batch is stored only if its id is new; what has waited was asked before."""
+    return bool(batch.message_id) and batch.kind != "enqueue"

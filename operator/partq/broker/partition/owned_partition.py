@@ -98,6 +98,10 @@ class OwnedPartition:
     """Held by the call that sends dead letters back: one is on its way at a time."""
     news: Signal = field(default_factory=Signal)
     """Wakes readers of the log that wait at its end: a message was stored, or all is dropped."""
+    due_news: Signal = field(default_factory=Signal)
+    """Set when what is due next may be another entry, or all is dropped."""
+    next_due_ms: int | None = None
+    """When the first entry is due that waits beside the log, by Redis's clock; None: not known."""
 
     @classmethod
     def from_claim(
@@ -136,6 +140,7 @@ class OwnedPartition:
             is_audited=lambda: owned.audit.is_on,
             generation=lambda: owned.layout.generation,
             on_stored=lambda entries: owned.accept(entries, clock()),
+            on_parked=lambda due_ms: owned.note_parked(due_ms),
             on_lost=lambda error: on_lost(owned, error),
         )
         owned.audit = AuditWriter(
@@ -213,6 +218,11 @@ class OwnedPartition:
         for consumed in self.groups.values():
             consumed.wake()
 
+    def note_parked(self, due_ms: int) -> None:
+        """Take news of an entry that waits beside the log."""
+        if self.next_due_ms is None or due_ms < self.next_due_ms:
+            self.due_news.set()
+
     def drop(self, cause: Cause) -> None:
         """Forget everything: no delivery, no ack and no append counts from here on."""
         self.appender.drop()
@@ -222,3 +232,4 @@ class OwnedPartition:
         self.groups.clear()
         self.tail.drop()
         self.news.pulse()
+        self.due_news.set()

@@ -5,7 +5,7 @@ lost its last writes is made. A test compares it, call by call, with a real redi
 """
 
 import json
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha1
@@ -41,7 +41,34 @@ class Stream:
     last: Id = (0, 0)
 
 
-Value = dict[bytes, bytes] | Stream
+@dataclass(slots=True)
+class SortedSet:
+    """A sorted set: scores are whole numbers."""
+
+    scores: dict[bytes, int] = field(default_factory=dict)
+    order: list[tuple[int, bytes]] = field(default_factory=list)
+    """By score, then by member."""
+
+    def remove(self, member: bytes) -> bool:
+        """Remove a member; return whether it was there."""
+        score = self.scores.pop(member, None)
+        if score is None:
+            return False
+        del self.order[bisect_left(self.order, (score, member))]
+        return True
+
+    def within(self, low: bytes, high: bytes) -> slice:
+        """Return the places of the scores from `low` to `high`: "5", "(5", "-inf", "+inf"."""
+        start, stop = 0, len(self.order)
+        if low != b"-inf":
+            start = bisect_left(self.order, (int(low.lstrip(b"(")) + low.startswith(b"("), b""))
+        if high != b"+inf":
+            beyond = int(high.lstrip(b"(")) + (not high.startswith(b"("))
+            stop = bisect_left(self.order, (beyond, b""))
+        return slice(start, stop)
+
+
+Value = dict[bytes, bytes] | Stream | SortedSet
 
 
 class MemoryRedis:
@@ -70,7 +97,11 @@ class MemoryRedis:
     def copy(self) -> dict[bytes, Value]:
         """Return what `keys` is now, for later."""
         return {
-            key: dict(value) if isinstance(value, dict) else Stream(list(value.entries), value.last)
+            key: dict(value)
+            if isinstance(value, dict)
+            else Stream(list(value.entries), value.last)
+            if isinstance(value, Stream)
+            else SortedSet(dict(value.scores), list(value.order))
             for key, value in self.keys.items()
         }
 
@@ -84,8 +115,8 @@ class MemoryRedis:
         value = self.keys.get(key)
         if value is None:
             return {}
-        if isinstance(value, Stream):
-            raise CommandError(f"{key!r} is a stream")
+        if not isinstance(value, dict):
+            raise CommandError(f"{key!r} is no hash")
         return value
 
     def stream(self, key: bytes) -> Stream:
@@ -93,8 +124,17 @@ class MemoryRedis:
         value = self.keys.get(key)
         if value is None:
             return Stream()
-        if isinstance(value, dict):
-            raise CommandError(f"{key!r} is a hash")
+        if not isinstance(value, Stream):
+            raise CommandError(f"{key!r} is no stream")
+        return value
+
+    def sorted_set(self, key: bytes) -> SortedSet:
+        """Return a sorted set; an empty one when the key does not exist."""
+        value = self.keys.get(key)
+        if value is None:
+            return SortedSet()
+        if not isinstance(value, SortedSet):
+            raise CommandError(f"{key!r} is no sorted set")
         return value
 
     # ---- keys -----------------------------------------------------------------------------------
@@ -168,6 +208,61 @@ class MemoryRedis:
         pairs = list(self.hash(args[0]).items())[: int(args[1])]
         return [part for pair in pairs for part in pair]
 
+    # ---- sorted sets ----------------------------------------------------------------------------
+
+    def _do_zadd(self, args: Args) -> int:
+        found = self.sorted_set(args[0])
+        self.keys[args[0]] = found
+        before = len(found.scores)
+        for score, member in zip(args[1::2], args[2::2], strict=True):
+            found.remove(member)
+            found.scores[member] = int(score)
+            insort(found.order, (int(score), member))
+        return len(found.scores) - before
+
+    def _do_zrem(self, args: Args) -> int:
+        found = self.sorted_set(args[0])
+        gone = sum(found.remove(member) for member in args[1:])
+        self._end_if_empty(args[0], found)
+        return gone
+
+    def _do_zremrangebyrank(self, args: Args) -> int:
+        found = self.sorted_set(args[0])
+        gone = found.order[int(args[1]) : int(args[2]) + 1]
+        for _, member in gone:
+            found.remove(member)
+        self._end_if_empty(args[0], found)
+        return len(gone)
+
+    def _do_zscore(self, args: Args) -> bytes | None:
+        score = self.sorted_set(args[0]).scores.get(args[1])
+        return None if score is None else b"%d" % score
+
+    def _do_zcard(self, args: Args) -> int:
+        return len(self.sorted_set(args[0]).scores)
+
+    def _do_zcount(self, args: Args) -> int:
+        found = self.sorted_set(args[0])
+        return len(found.order[found.within(args[1], args[2])])
+
+    def _do_zrange(self, args: Args) -> list[Reply]:
+        # By rank: a start from 0 on, and a stop that may be -1.
+        found = self.sorted_set(args[0]).order
+        stop = int(args[2]) + 1 or len(found)
+        return _members(found[int(args[1]) : stop], args)
+
+    def _do_zrangebyscore(self, args: Args) -> list[Reply]:
+        found = self.sorted_set(args[0])
+        within = found.order[found.within(args[1], args[2])]
+        if b"LIMIT" in args:
+            at = args.index(b"LIMIT")
+            within = within[int(args[at + 1]) :][: int(args[at + 2])]
+        return _members(within, args)
+
+    def _end_if_empty(self, key: bytes, found: SortedSet) -> None:
+        if not found.scores:
+            self.keys.pop(key, None)
+
     # ---- streams --------------------------------------------------------------------------------
 
     def _do_xadd(self, args: Args) -> bytes:
@@ -220,6 +315,12 @@ class MemoryRedis:
             gone = min(gone, limit) // NODE_ENTRIES * NODE_ENTRIES
         del entries[:gone]
         return gone
+
+
+def _members(found: list[tuple[int, bytes]], args: Args) -> list[Reply]:
+    if b"WITHSCORES" not in args:
+        return [member for _, member in found]
+    return [part for score, member in found for part in (member, b"%d" % score)]
 
 
 def _id(text: bytes) -> Id:

@@ -1,0 +1,1 @@
+"""Batches that wait beside a log: appended when they are due."""
