@@ -129,7 +129,7 @@ class LogAppender:
             raise NotOwnerError(
                 f"partition {self._partition}: this broker gives it up; read /layout for its broker"
             )
-        self._take_room(memory_bytes(batch.data))
+        self._reserve(memory_bytes(batch.data))
         self._pending.append(_Pending(batch, reply, self._clock()))
         self._wake.set()
 
@@ -143,7 +143,7 @@ class LogAppender:
         """
         if not self._is_open:
             raise NotOwnerError(f"partition {self._partition}: this broker gives it up")
-        self._take_room(sum(memory_bytes(batch.data) for batch in batches))
+        self._reserve(sum(memory_bytes(batch.data) for batch in batches))
         loop, now = asyncio.get_running_loop(), self._clock()
         answers = list[asyncio.Future[AppendResult | PartqError]]()
         for batch in batches:
@@ -152,7 +152,7 @@ class LogAppender:
         self._wake.set()
         return list(await asyncio.gather(*answers))
 
-    def _take_room(self, size_bytes: int) -> None:
+    def _reserve(self, size_bytes: int) -> None:
         budget = self._budget
         if not budget.take(self, size_bytes):
             raise NotStoredError(
