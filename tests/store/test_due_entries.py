@@ -1,6 +1,6 @@
 """Reading what is due: bounds, order, and when the next one is due."""
 
-from partq.store.due_entries import DueEntries, DueEntry
+from partq.store.schedule.due_entries import DueEntries, DueEntry
 
 LATER_MS = 2**52
 

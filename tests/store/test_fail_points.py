@@ -29,7 +29,6 @@ from partq.core.parts.part_owners import PartMove
 from partq.core.rescale.layout_steps import prepare
 from partq.errors import FencedError
 from partq.store.connection import Store
-from partq.store.due_entries import DueEntries
 from partq.store.fail_point import EXIT_STATUS, FailPoint
 from partq.store.key_states import KeyStates
 from partq.store.keys import Keys
@@ -50,6 +49,7 @@ from partq.store.records.members import Members
 from partq.store.records.part_records import PartRecords
 from partq.store.records.partitions import Partitions
 from partq.store.records.pins import Pins
+from partq.store.schedule.due_entries import DueEntries
 from partq.store.scheduled_entries import ScheduledEntries
 from partq.store.session_locks import LockRecords
 from partq.wire.audit import encode_record

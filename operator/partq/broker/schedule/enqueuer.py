@@ -14,10 +14,10 @@ from partq.core.layout import Layout
 from partq.core.model import PartitionId
 from partq.errors import BadBatchError, PartqError, StoreUnavailableError
 from partq.store.connection import Store
-from partq.store.due_entries import DueEntries, DueEntry
 from partq.store.keys import Keys
 from partq.store.records.log import AppendBatch
 from partq.store.retries import READ_RETRY_S
+from partq.store.schedule.due_entries import DueEntries, DueEntry
 from partq.wire.batch import holds_all, read_header, read_slots
 
 MAX_ENTRIES = 128

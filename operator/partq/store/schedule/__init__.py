@@ -1,0 +1,1 @@
+"""Batches that wait beside a log, as their owner needs them."""
