@@ -9,6 +9,7 @@ from partq.core.cursor.redelivery_rules import NackOrder, RedeliveryRules
 from partq.core.model import Cause
 from partq.testing import eventually
 from partq.wire import frames
+from tests.broker.delivery.test_groups import make_again
 from tests.broker.sessions.locks import LOCK_S, A, B, RefusedError, Sessions
 
 
@@ -169,6 +170,24 @@ async def test_a_first_lock_whose_flow_has_ended_meanwhile_ends_at_once(scene, m
     await eventually(lambda: flow.is_closed, "the flow is lost")
     writes.go_on.set()
     assert (await n.accept(A, wait_ms=60_000)).session == A
+
+
+async def test_who_has_a_session_of_a_group_that_is_created_again_hears_that_it_has_none(scene):
+    """Else it would work on, while another member has the session of the new group."""
+    await scene.publish(A)
+    m, n = await scene.join(), await scene.join("n")
+    held = await m.accept(A)
+    await m.messages(held, 1)
+    before = scene.consumed
+    await make_again(scene.running)
+    lost, _ = await m.find(frames.SessionLost)
+    assert (lost.session, lost.epoch, lost.cause) == (A, held.epoch, Cause.NONE)
+    groups = scene.running.broker.owned[before.partition].groups
+    await eventually(lambda: groups.get("workers") not in (None, before), "the new group is served")
+    await eventually(lambda: scene.has_sessions, "its type is known")
+    with pytest.raises(RefusedError, match="session_lost"):
+        await m.accept(A, lock=held.lock)
+    assert await n.messages(await n.accept(wait_ms=60_000), 1) == {0: f"{A}/0"}
 
 
 async def test_nobody_has_a_session_twice(scene):

@@ -137,12 +137,13 @@ async def test_a_lock_is_renewed_when_a_third_of_it_is_over(peer):
         assert session.locked_s > 100
 
 
-async def test_a_lost_session_says_so_and_hands_out_nothing_more(clerk, stored_batch):
+@pytest.mark.parametrize("cause", [Cause.ACK_TIMEOUT, Cause.NONE])
+async def test_a_lost_session_says_so_and_hands_out_nothing_more(clerk, stored_batch, cause):
     flow = await clerk.flow()
     session = await clerk.accepted(flow)
     await flow.send(deliver(0, 2, TOKEN), payload=stored_batch(b"a", b"b"))
     message = await message_of(session)
-    await flow.send(frames.SessionLost(1, 0, *TOKEN, "k", Cause.ACK_TIMEOUT.value))
+    await flow.send(frames.SessionLost(1, 0, *TOKEN, "k", cause.value))
     await eventually(lambda: clerk.lost, "the application is told")
     assert clerk.lost == [session]
     with pytest.raises(SessionLostError, match="stop working"):

@@ -150,7 +150,7 @@ class Flow:
         self.credit.give_back(messages, size)
         self._controls.extend(waiting)
         if consumed.session is not None:
-            if cause is not Cause.NONE:
+            if cause is not Cause.NONE or consumed.root.is_dropped:
                 self.send(frames.SessionLost(*_round(consumed), consumed.session, cause))
             return
         self.send(frames.Revoked(*_round(consumed), cause))
