@@ -50,6 +50,7 @@ from partq.store.records.part_records import PartRecords
 from partq.store.records.partitions import Partitions
 from partq.store.records.pins import Pins
 from partq.store.schedule.due_entries import DueEntries
+from partq.store.schedule.entry_moves import EntryMoves, Gift, WaitingEntry
 from partq.store.scheduled_entries import ScheduledEntries
 from partq.store.session_locks import LockRecords
 from partq.wire.audit import encode_record
@@ -65,6 +66,7 @@ BORN = 1
 BIND = {"born": BORN, "member": "m-0", "incarnation": "x", "broker_epoch": EPOCH}
 """When the group began."""
 
+LEAVING = (b"1.0/5", b"9 0000000000000007 0 12345")
 RECORDS = [encode_record("ack", group=GROUP, first=0, stop=5), encode_record("lapse")]
 
 
@@ -94,6 +96,7 @@ class Stores:
         self.configs, self.members = Configs(store, keys), Members(store, keys)
         self.handoffs, self.events = Handoffs(store, keys), Events(store, keys)
         self.audits, self.terms = Audits(store, keys), groups.Terms(store, keys)
+        self.moves = EntryMoves(store, keys)
         self.scheduled = ScheduledEntries(store, keys)
 
     async def prepare(self):
@@ -236,6 +239,19 @@ class Stores:
     async def park(self):
         await self.append(2, kind="schedule", due_ms=2**53)
 
+    async def park_and_seal(self):
+        """What waits in P goes to Q."""
+        await self.park()
+        await self.store.read("HSET", self.keys.meta(P), "seal:2", 10, "given_number", EPOCH)
+
+    async def give(self):
+        entry = WaitingEntry(EPOCH + 1, 2**53, b"12345")
+        await self.moves.give(P, Q, [Gift(entry, b"", b"")])
+
+    async def seal_and_give(self):
+        await self.park_and_seal()
+        await self.give()
+
     async def park_and_cancel(self):
         """What is removed is what was parked."""
         await self.park()
@@ -318,6 +334,14 @@ CASES = {
     "keep_field": Case(lambda to: to.leases.peer_token("drawn")),
     "mark_lost": Case(lambda to: to.members.mark_lost(GROUP, "m-0")),
     "read_positions": Case(lambda to: to.log.read_positions(P, [3], broker_epoch=EPOCH)),
+    "read_entries": Case(lambda to: to.moves.read(P, None, max_entries=1, max_bytes=1)),
+    "give_entries": Case(lambda to: to.give(), first=lambda to: to.park_and_seal()),
+    "adopt_entries": Case(lambda to: to.moves.adopt(P, Q, [LEAVING], broker_epoch=EPOCH)),
+    "forget_given": Case(
+        lambda to: to.moves.forget(P, [b"2.1/%d" % (EPOCH + 1)]),
+        first=lambda to: to.seal_and_give(),
+    ),
+    "complete_carrying": Case(lambda to: to.moves.complete(P, broker_epoch=EPOCH)),
     "read_due": Case(lambda to: DueEntries(to.store, to.keys).read(P, max_entries=1, max_bytes=1)),
     "read_times": Case(lambda to: to.log.read_times(P, [3])),
     "register_member": Case(

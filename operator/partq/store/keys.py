@@ -99,6 +99,10 @@ class Keys:
         """Name the hash of these entries: number to batch."""
         return f"{self._partition_tag(partition)}:scheduled"
 
+    def leaving(self, partition: PartitionId) -> str:
+        """Name the hash of entries on their way to partitions that have their slots now."""
+        return f"{self._partition_tag(partition)}:leaving"
+
     def ids(self, partition: PartitionId) -> str:
         """Name the sorted set of the ids that the partition knows, by when they were known."""
         return f"{self._partition_tag(partition)}:ids"

@@ -138,4 +138,5 @@ class PartitionOpener:
             if since is not None:
                 owned.opened_after_s = self._clock() - since
                 self._on_pause(owned.opened_after_s)
+            owned.due_news.set()
             self._on_open(owned)

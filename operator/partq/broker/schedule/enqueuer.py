@@ -9,15 +9,17 @@ from partq.aio import UntilAnswered
 from partq.broker.partition.owned_partition import OwnedPartition
 from partq.broker.rescale.slot_check import current_slots
 from partq.broker.retention.store_clocks import StoreClocks
+from partq.broker.schedule.entry_mover import EntryMover
 from partq.core.clocks.clock_watch import MAX_JUMP_S
 from partq.core.layout import Layout
 from partq.core.model import PartitionId
-from partq.errors import BadBatchError, PartqError, StoreUnavailableError
+from partq.errors import BadBatchError, ConflictError, PartqError, StoreUnavailableError
 from partq.store.connection import Store
 from partq.store.keys import Keys
 from partq.store.records.log import AppendBatch
 from partq.store.retries import READ_RETRY_S
 from partq.store.schedule.due_entries import DueEntries, DueEntry
+from partq.store.schedule.entry_moves import EntryMoves
 from partq.wire.batch import holds_all, read_header, read_slots
 
 MAX_ENTRIES = 128
@@ -66,6 +68,7 @@ class Enqueuer:
         self,
         owned: Mapping[PartitionId, OwnedPartition],
         entries: DueEntries,
+        mover: EntryMover,
         clocks: StoreClocks,
         *,
         layout: Callable[[], Layout | None],
@@ -74,6 +77,7 @@ class Enqueuer:
     ) -> None:
         self._owned = owned
         self._entries = entries
+        self._mover = mover
         self._clocks = clocks
         self._layout = layout
         self._clock = clock
@@ -90,7 +94,13 @@ class Enqueuer:
     ) -> Self:
         """Make that of a broker."""
         entries = DueEntries(broker.store, broker.keys)
-        return cls(broker.owned, entries, clocks, layout=layout, clock=broker.clock, spawn=spawn)
+        mover = EntryMover(EntryMoves(broker.store, broker.keys))
+        return cls(
+            *(broker.owned, entries, mover, clocks),
+            layout=layout,
+            clock=broker.clock,
+            spawn=spawn,
+        )
 
     def follow(self, owned: OwnedPartition) -> None:
         """Append the entries of a partition from now on, until it is owned no more."""
@@ -98,11 +108,16 @@ class Enqueuer:
 
     async def _follow(self, owned: OwnedPartition) -> None:
         until_answered = UntilAnswered(_log, READ_RETRY_S)
-        while self._owned.get(owned.id) is owned:
+        is_carried = False
+        while self._is_held(owned):
             owned.due_news.clear()
             owned.next_due_ms = None
             try:
-                wait_s = await self._enqueue(owned)
+                # What is due elsewhere, and comes here, may be due before what is here.
+                is_carried = is_carried or await self._carry(owned)
+                wait_s = await self._enqueue(owned) if is_carried else RETRY_S
+            except ConflictError:
+                return  # another broker has claimed it, as the next append says
             except StoreUnavailableError as error:
                 await until_answered.failed(
                     "what is due in partition %s: %s; asking again", owned.id, error
@@ -110,6 +125,15 @@ class Enqueuer:
                 continue
             until_answered.answered()
             await owned.due_news.wait_at_most(wait_s)
+
+    def _is_held(self, owned: OwnedPartition) -> bool:
+        return self._owned.get(owned.id) is owned
+
+    async def _carry(self, owned: OwnedPartition) -> bool:
+        """Have all that waits here which predecessors had; False: not yet."""
+        if not owned.layout.is_open:
+            return False
+        return await self._mover.carry(owned, lambda: self._is_held(owned))
 
     async def _enqueue(self, owned: OwnedPartition) -> float | None:
         """Append what is due; return in how many seconds to look again; None: at the next news."""
@@ -127,6 +151,8 @@ class Enqueuer:
                     max_bytes=MAX_BYTES,
                 )
             if not page.entries:
+                if passed_over:
+                    return RETRY_S  # what is passed over is to leave, or is cut first
                 if page.next_ms is None:
                     return None
                 owned.next_due_ms = page.next_ms

@@ -136,9 +136,10 @@ class StoredPartition:
     def is_held(self, now_ms: int) -> bool:
         """Whether a reader has a pin, or the archive has not all of the audit record.
 
-        `now_ms`: by Redis's clock.
+        Or whether batches wait, which another partition is to get. `now_ms`: by Redis's clock.
         """
-        return now_ms < self.pinned_until_ms or self.audit.first < self.audit.next
+        is_read = now_ms < self.pinned_until_ms or self.audit.first < self.audit.next
+        return is_read or self.scheduled_bytes > 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

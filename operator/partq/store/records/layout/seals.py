@@ -96,7 +96,7 @@ class Seals:
             del cursors[-MAX_ERASED:]
         places = (keys.meta, keys.producers, keys.series, keys.removal, keys.ids)
         tables = [place(partition) for place in places]
-        waiting = (keys.due, keys.scheduled, keys.id_entries)
+        waiting = (keys.due, keys.scheduled, keys.leaving, keys.id_entries)
         others = [place(partition) for place in (keys.replayed, keys.log, keys.audit, *waiting)]
         names = [*tables, *cursors, *others]
         await self._store.run("erase_partition", names, [PRODUCERS_STAY_MS])
