@@ -300,7 +300,7 @@ async def test_what_was_confirmed_survives_kill_9(own_server, own_store, tmp_pat
 # ---- a full Redis -------------------------------------------------------------------------------
 
 GROWS = {
-    "add_event", "append_batches", "create_queue", "register_life",
+    "add_event", "adopt_ids", "append_batches", "create_queue", "register_life",
 }  # fmt: skip
 """Scripts that a full Redis refuses: they make something new."""
 READS = {

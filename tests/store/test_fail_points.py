@@ -242,15 +242,17 @@ class Stores:
     async def park_and_seal(self):
         """What waits in P goes to Q."""
         await self.park()
-        await self.store.read("HSET", self.keys.meta(P), "seal:2", 10, "given_number", EPOCH)
+        for field, value in (("seal:2", 10), ("given_number", EPOCH)):
+            await self.store.read("HSETNX", self.keys.meta(P), field, value)
 
     async def give(self):
+        await self.park_and_seal()
         entry = WaitingEntry(EPOCH + 1, 2**53, b"12345")
         await self.moves.give(P, Q, [Gift(entry, b"", b"")])
 
-    async def seal_and_give(self):
-        await self.park_and_seal()
+    async def give_and_forget(self):
         await self.give()
+        await self.moves.forget(P, [b"2.1/%d" % (EPOCH + 1)])
 
     async def park_and_cancel(self):
         """What is removed is what was parked."""
@@ -337,10 +339,7 @@ CASES = {
     "read_entries": Case(lambda to: to.moves.read(P, None, max_entries=1, max_bytes=1)),
     "give_entries": Case(lambda to: to.give(), first=lambda to: to.park_and_seal()),
     "adopt_entries": Case(lambda to: to.moves.adopt(P, Q, [LEAVING], broker_epoch=EPOCH)),
-    "forget_given": Case(
-        lambda to: to.moves.forget(P, [b"2.1/%d" % (EPOCH + 1)]),
-        first=lambda to: to.seal_and_give(),
-    ),
+    "forget_given": Case(lambda to: to.give_and_forget(), first=lambda to: to.give()),
     "complete_carrying": Case(lambda to: to.moves.complete(P, broker_epoch=EPOCH)),
     "read_due": Case(lambda to: DueEntries(to.store, to.keys).read(P, max_entries=1, max_bytes=1)),
     "read_times": Case(lambda to: to.log.read_times(P, [3])),

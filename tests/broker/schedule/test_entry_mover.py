@@ -3,7 +3,6 @@
 from types import SimpleNamespace
 
 import pytest
-from partq.store.due_entries import DueEntries
 
 from partq.aio import Signal
 from partq.broker.schedule.entry_mover import EntryMover
@@ -12,6 +11,7 @@ from partq.store.keys import Keys
 from partq.store.records.layout.seals import Seals
 from partq.store.records.log import AppendBatch, Log
 from partq.store.records.partitions import Partitions
+from partq.store.schedule.due_entries import DueEntries
 from partq.store.schedule.entry_moves import EntryMoves
 from partq.wire import batch
 
