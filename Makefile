@@ -7,6 +7,7 @@
 #   make test TESTS=untimed                  those that wait for no process and no timer
 #   make demo PYTHON=/usr/bin/python3.12     the Python that .venv is made of
 #   make e2e PYTEST="-k scale"               arguments for pytest
+#   make e2e CLUSTERS=2                      two stories at a time, each on a cluster: for 4 cores
 #   make demo-kubernetes KEEP=1              leaves the cluster for trying things
 #   make manifests KUBE=1.20.0               for that version of Kubernetes
 
@@ -21,6 +22,8 @@ LIGHT := $(addprefix tests/,broker client coordinator core embedded resources se
 UNTIMED := $(wildcard tests/lab/simulate/test_*.py) $(addprefix tests/,core lab/simulate/oracle lab/verdict model resources \
     test_any.py test_architecture.py test_chart.py test_errors.py test_house.py test_manifests.py test_prose.py test_verbs.py)
 TESTS ?= all
+# A recipe's line that has MAKE itself is run by `make --dry-run`, too: with all that stands in it.
+CHECK = $(MAKE) --no-print-directory check
 PART_all := -n $(WORKERS)
 PART_timed := $(PART_all) $(addprefix --ignore=,$(UNTIMED))
 # One at a time: two took from the timed ones what the stories leave idle later.
@@ -29,6 +32,7 @@ KUBE ?= 1.30.0
 SPARK ?= 4.0.5 4.1.4 4.2.1
 KEEP ?=
 export KEEP
+CLUSTERS ?= 1
 COMMA := ,
 WITH_AUDIT := $(filter --with-audit,$(ARGS))
 WITH_SPARK := $(filter --with-spark,$(ARGS))
@@ -64,7 +68,7 @@ demo: ## the main job on real input: live view, then the verdict
 test: test-tools ## make check, then every test; TESTS=timed: those that wait for processes and timers, TESTS=untimed: the others
 	@$(if $(filter-out all timed untimed,$(TESTS)),$(error TESTS is $(TESTS): expected all, timed or untimed))true
 	@$(if $(filter timed,$(TESTS)),,$(BIN)/python -m pytest --collect-only -qq &>/dev/null & \
-	    $(MAKE) --no-print-directory check; checked=$$?; wait; exit $$checked)
+	    $(CHECK); checked=$$?; wait; exit $$checked)
 	@$(if $(MEMORY),TMPDIR=$(MEMORY)) $(BIN)/python -m pytest --dist loadfile $(PART_$(TESTS)) $(PYTEST)
 
 test-tools: ## what the tests need, installed or in the cache
@@ -84,11 +88,11 @@ demo-kubernetes: ## the same on a real cluster, scaled by kubectl
 	@scripts/setup.sh cli
 	@$(BIN)/python -m e2e.demo
 
-# The time of a story is its own: before the first one the cluster and the images are made, once.
+# The time of a story is its own: before the first one a cluster and the images are made, once.
 e2e: ## the stories on a real cluster; see e2e/README.md
 	@scripts/setup.sh dev
-	@$(BIN)/python -m pytest e2e -p no:xdist -W ignore::ResourceWarning --timeout 600 -o timeout_func_only=true \
-	    --durations 0 $(PYTEST)
+	@$(BIN)/python -m pytest e2e $(if $(filter 1,$(CLUSTERS)),-p no:xdist,-n $(CLUSTERS) --dist loadfile --no-loadscope-reorder) \
+	    -W ignore::ResourceWarning --timeout 600 -o timeout_func_only=true --durations 0 $(PYTEST)
 
 e2e-images: ## the images for the stories, ahead of them
 	@scripts/setup.sh dev

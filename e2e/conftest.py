@@ -1,4 +1,7 @@
-"""For all stories: one cluster, the image of this checkout, the chart; a namespace for a file."""
+"""For all stories: a cluster, the image of this checkout, the chart; a namespace for a file.
+
+With several workers of pytest each has a separate cluster, and a share of the files.
+"""
 
 import os
 import time
@@ -17,11 +20,55 @@ from e2e.stage import Stage
 
 Progress: TypeAlias = Callable[[], AbstractContextManager[None]]
 _FIGURES = pytest.StashKey[Figures]()
+_SENT = "figures"
+"""What a worker calls its measurements when it ends."""
+WORKER = "PYTEST_XDIST_WORKER"
+"""The variable with the name of a worker, as `gw1`, where there are several."""
+LONGEST_FIRST = (
+    "spark",
+    "upgrade",
+    "deletion",
+    "shared_and_session",
+    "operator",
+    "brokers",
+    "manifests",
+    "key_shared",
+    "lost_consumers",
+    "rollout",
+    "redis",
+    "scale",
+    "partitions",
+)
+"""The files whose stories take longer than the others: begun last, one would run alone."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Have a place for what is measured."""
     config.stash[_FIGURES] = Figures()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Where workers share the files, put the longest first; a file's stories stay in order."""
+    if WORKER not in os.environ:
+        return
+    ranks = {f"test_{name}": rank for rank, name in enumerate(LONGEST_FIRST)}
+    items.sort(key=lambda item: ranks.get(item.path.stem, len(ranks)))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Send what a worker has measured to the process that shows it."""
+    sent: dict[str, Any] | None = getattr(session.config, "workeroutput", None)
+    if sent is not None:
+        sent[_SENT] = session.config.stash[_FIGURES].rows()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Take what a worker has measured; one that died has sent nothing."""
+    for what, value in getattr(node, "workeroutput", {}).get(_SENT, ()):
+        node.config.stash[_FIGURES].add(what, value)
 
 
 def pytest_terminal_summary(
@@ -50,9 +97,10 @@ def progress(pytestconfig: pytest.Config) -> Progress:
 
 @pytest.fixture(scope="session")
 def cluster(figures: Figures, progress: Progress) -> Iterator[Cluster]:
-    """Return a cluster; it is removed at the end, unless KEEP=1."""
+    """Return a cluster, this worker's own; it is removed at the end, unless KEEP=1."""
     is_kept = os.environ.get("KEEP") == "1"
-    found = choose()
+    worker = os.environ.get(WORKER, "gw0")
+    found = choose(number=int(worker.removeprefix("gw")))
     with progress():
         if not is_kept:
             found.down()  # what a run that was killed has left

@@ -13,6 +13,10 @@ class Figures:
         """Note one, its value with its unit."""
         self._rows.append((what, value))
 
+    def rows(self) -> list[tuple[str, str]]:
+        """Return them, each with its value."""
+        return list(self._rows)
+
     def lines(self) -> Iterator[str]:
         """Return a line for each."""
         width = max((len(what) for what, _ in self._rows), default=0)

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from e2e import conftest as stories
 from e2e import images as ahead
 from e2e.cluster import (
     ClusterError,
@@ -17,6 +18,7 @@ from e2e.cluster import (
     binaries,
     choose,
     configuration,
+    debian,
     images,
     kind,
     names,
@@ -260,6 +262,54 @@ def test_the_given_cluster_comes_first(tmp_path):
     assert cluster.project_image(tmp_path, "partq:e2e") == "r.example/partq:1"
     with pytest.raises(ClusterError, match="no file"):
         cluster.up()
+
+
+def test_clusters_of_the_machine_s_own_can_run_at_once(monkeypatch, tmp_path):
+    monkeypatch.setattr(kind, "is_usable", lambda: False)
+    monkeypatch.setattr(debian, "require", lambda: None)
+    clusters = [choose({"XDG_STATE_HOME": str(tmp_path)}, number=number) for number in range(3)]
+    assert [cluster.logs for cluster in clusters] == [
+        tmp_path / "partq" / name / "logs" for name in ("cluster", "cluster-1", "cluster-2")
+    ]
+
+
+def test_other_clusters_cannot_run_at_once(monkeypatch):
+    monkeypatch.setattr(kind, "is_usable", lambda: True)
+    for environ in ({}, {"E2E_KUBECONFIG": "/config"}):
+        choose(environ)
+        with pytest.raises(ClusterError, match="leave out CLUSTERS"):
+            choose(environ, number=1)
+
+
+def test_where_workers_share_the_stories_the_longest_begin_first(monkeypatch):
+    names = sorted(path.stem.removeprefix("test_") for path in (CHECKOUT / "e2e").glob("test_*.py"))
+    assert set(stories.LONGEST_FIRST) < set(names)
+    items = [SimpleNamespace(path=Path(f"test_{name}.py")) for name in names]
+    monkeypatch.delenv(stories.WORKER, raising=False)
+    stories.pytest_collection_modifyitems(items)
+    assert [item.path.stem for item in items] == [f"test_{name}" for name in names]
+    monkeypatch.setenv(stories.WORKER, "gw0")
+    stories.pytest_collection_modifyitems(items)
+    begun = [item.path.stem.removeprefix("test_") for item in items]
+    assert begun[: len(stories.LONGEST_FIRST)] == list(stories.LONGEST_FIRST)
+    assert sorted(begun) == names
+
+
+def test_what_workers_have_measured_is_shown_together():
+    def process(**more):
+        config = SimpleNamespace(stash=pytest.Stash(), **more)
+        stories.pytest_configure(config)
+        return config, config.stash[stories._FIGURES]
+
+    shown, figures = process()
+    for value in ("1 s", "2 s"):
+        worker, measured = process(workeroutput={})
+        measured.add("from apply to Ready", value)
+        stories.pytest_sessionfinish(SimpleNamespace(config=worker))
+        node = SimpleNamespace(config=shown, workeroutput=worker.workeroutput)
+        stories.pytest_testnodedown(node)
+    stories.pytest_testnodedown(SimpleNamespace(config=shown))  # it died
+    assert figures.rows() == [("from apply to Ready", "1 s"), ("from apply to Ready", "2 s")]
 
 
 def test_a_given_cluster_needs_an_image_that_it_can_pull(tmp_path):

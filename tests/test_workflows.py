@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import tomllib
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -105,6 +106,7 @@ def test_the_light_tests_are_there():
     assert [word for word in words.split() if not (ROOT / "tests" / word).exists()] == []
 
 
+@cache
 def made_by(part):
     """Return the words of the command for pytest of a part of the tests, without running it."""
     done = subprocess.run(
@@ -114,6 +116,9 @@ def made_by(part):
         text=True,
         check=True,
     )
+    # A line that make had run in spite of that would not be shown by itself alone.
+    assert ("check; checked=" in done.stdout) == (part != "timed")
+    assert "mkdocs build" not in done.stdout
     (line,) = [line for line in done.stdout.splitlines() if " -m pytest --dist" in line]
     return line.split()
 
