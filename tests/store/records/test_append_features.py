@@ -242,7 +242,7 @@ async def test_a_known_id_is_not_stored_and_uses_up_its_numbers(append, log, par
         AppendResult("known_id", -1, 1),
         AppendResult("known_id", -1, -1),
         AppendResult("stored", 1, 4),
-        AppendResult("duplicate", -1, 4),
+        AppendResult("known_id", -1, 4),
     ]
     assert [data for _, data in await stored(log, partition)] == [b"a", b"e"]
 
