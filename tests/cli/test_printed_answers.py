@@ -107,6 +107,18 @@ LETTERS = {
     "next": {"1.0": 6, "1.1": 1}, "why": "end", "trimmed": {"1.0": 4}, "unavailable": {},
     "missing": {"1.0": [[0, 1], [2, 4]]},
 }  # fmt: skip
+SCHEDULED = [
+    {
+        "messages": [
+            {"id": f"1.0/{number:016d}", "due_ms": 1_796_126_400_000 + number, "count": number,
+             "bytes": 1000 * number, **({"key": "k\n"} if number == 2 else {})}
+            for number in numbers
+        ],
+        **({"next": f"5/1.0/{numbers[-1]:016d}"} if numbers[-1] < 4 else {}),
+    }
+    for numbers in ((1, 2), (3, 4))
+]  # fmt: skip
+SCHEDULED_IN_PART = {**SCHEDULED[1], "unavailable": {"1.2": ERROR}}
 HOLES: Any = {
     **LETTERS,
     "trimmed": {"1.1": 7},
@@ -280,6 +292,29 @@ CASES: Sequence[tuple[Any, Answers]] = [
             partitions(STOPPED_DROPS),
             partitions({**DROPS, "1.3": {"error": ERROR}}),
             [*partitions({"1.0": DROPS["1.0"]}), {"error": ERROR}],
+        )
+    ),
+    *(
+        (("scheduled", *more), {"GET /scheduled": pages})
+        for more in (("list",), ("list", "--json", "--limit", "3", "--key", "k"))
+        for pages in (SCHEDULED, [{"messages": []}], [SCHEDULED_IN_PART])
+    ),
+    *(
+        (
+            ("scheduled", "cancel", "1.0/0000000000000005", *more),
+            {"DELETE /scheduled/1.0/0000000000000005": [{"is_cancelled": is_cancelled}]},
+        )
+        for more in (("--json",), ())
+        for is_cancelled in (True, False)
+    ),
+    *(
+        (("scheduled", "drop", "--all", *more), {"POST /scheduled/drop": answers})
+        for more in (("--yes", "--json"), ("--dry-run",), ("--yes",), ())
+        for answers in (
+            partitions({"1.0": {"count": 3, "upto": 9}, "1.1": {"count": 0, "upto": 0}})
+            + partitions({"1.0": {"count": 2, "upto": 9, "more": True}})
+            + partitions({"1.0": {"count": 1, "upto": 9}}),
+            partitions({"1.0": {"count": 0, "upto": 0}}),
         )
     ),
     *(

@@ -13,6 +13,7 @@ import pytest
 
 import partq
 from partq import Browser, Consumer, Message, Producer
+from partq.core.numbering.scheduled_ids import ScheduledId
 from partq.testing.local_broker import LocalBroker
 from tests.examples.pages import program, programs
 
@@ -436,3 +437,11 @@ async def test_a_transaction(broker, capsys):
     await left["book"](broker.url, broker.tokens.produce)
     first, second = (line.split() for line in capsys.readouterr().out.splitlines())
     assert (first[0], int(first[1]) + 1) == (second[0], int(second[1]))
+
+
+async def test_scheduled_messages(broker, capsys):
+    left = await run(program("scheduled.md", "Scheduled messages"))
+    await left["remind"](broker.url, broker.tokens.produce)
+    scheduled, end = capsys.readouterr().out.splitlines()
+    assert ScheduledId.parse(scheduled).partition.generation == 1
+    assert end == "it will not come"

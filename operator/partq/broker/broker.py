@@ -117,6 +117,7 @@ class Broker:
             find=self.find,
             lease=self.lease,
             metrics=self.metrics,
+            wall_clock=wall_clock,
         )
         self.publish = intake.publish
         self.enqueuer = Enqueuer.of(self, self.expiry.clocks, self._known_layout, self._spawn)

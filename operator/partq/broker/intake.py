@@ -10,6 +10,7 @@ from partq.broker.rescale.slot_check import check_batch, unknown_partition
 from partq.core.clocks.time_to_live import check_ttl_ms
 from partq.core.model import BrokerId, PartitionId
 from partq.core.numbering.message_ids import is_digest
+from partq.core.numbering.scheduled_ids import check_after_ms, check_due_ms
 from partq.core.producer_series import series_of_layout
 from partq.errors import (
     BadRequestError,
@@ -32,6 +33,7 @@ class BatchIntake:
         find: returns an owned partition; raises as `Broker.find`.
         lease: of the broker.
         metrics: of the broker.
+        wall_clock: returns unix seconds, to find times that are too far ahead.
     """
 
     def __init__(
@@ -42,12 +44,14 @@ class BatchIntake:
         find: Callable[[PartitionId], OwnedPartition],
         lease: LeaseKeeper,
         metrics: BrokerMetrics,
+        wall_clock: Callable[[], float],
     ) -> None:
         self._broker = broker
         self._config = config
         self._find = find
         self._lease = lease
         self._metrics = metrics
+        self._wall_clock = wall_clock
 
     def publish(
         self,
@@ -62,12 +66,16 @@ class BatchIntake:
         fixed_generation: int = 0,
         start: int = -1,
         message_id: str = "",
+        due_ms: int = 0,
+        after_ms: int = 0,
     ) -> None:
         """Check a batch and queue it for the log; `reply` follows, with its place or an error.
 
         `fixed_generation`: of fixed numbers the partition's layout that they were counted for.
         `start`: the due number of a producer that only a predecessor knows; -1: of any other.
         `message_id`: the digest of the id of its only message; empty: it has none.
+        `due_ms`, or else `after_ms`: it waits beside the log until then, or for so long; 0: it
+        does not.
 
         Raises:
             BadRequestError, BadBatchError, BatchTooLargeError, WrongPartitionError,
@@ -76,6 +84,9 @@ class BatchIntake:
             UnknownProducerError: a repeat, for a partition that was removed.
         """
         check_ttl_ms(ttl_ms)
+        if due_ms or after_ms:
+            check_due_ms(due_ms, self._wall_clock() * 1000)
+            check_after_ms(after_ms)
         config = self._config()
         try:
             owned = self._find(partition)
@@ -114,6 +125,9 @@ class BatchIntake:
                 series_of_layout(producer, fixed_generation),
                 *(first, header.count, appended, ttl_ms, digest, age_ms, fixed_generation, start),
                 message_id=message_id,
+                kind="schedule" if due_ms or after_ms else "append",
+                due_ms=due_ms,
+                after_ms=after_ms,
             ),
             reply,
         )

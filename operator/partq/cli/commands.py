@@ -76,6 +76,11 @@ COMMANDS: Mapping[str, CommandEntry] = {
         "dead_letters",
         "Look at dead letters, replay or drop them.",
     ),
+    "scheduled": CommandEntry(
+        "partq.cli.messages.scheduled",
+        "scheduled",
+        "Look at scheduled messages, cancel or drop them.",
+    ),
     "explain": CommandEntry(
         "partq.cli.queues.explain", "explain", "Say why a partition moved, and what it waits for."
     ),

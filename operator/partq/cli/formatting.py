@@ -20,6 +20,12 @@ def spell_ms(length_ms: int) -> str:
     return f"{length_ms} ms" if length_ms < 1_000 else f"{length_ms / 1000:.1f} s"
 
 
+def spell_time(at_ms: int) -> str:
+    """Return a unix time as `2026-12-01T08:00:00.000Z`."""
+    at = datetime.fromtimestamp(at_ms / 1000, UTC)
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
 def spell_age(age_ms: int) -> str:
     """Return for how long something has waited, as `0.4 s`, `12 s`, `3 min` or `2 h`."""
     seconds = age_ms / 1000

@@ -4,16 +4,11 @@ import asyncio
 import random
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Self, cast
 
-from partq.client.arguments import (
-    MAX_TIME_S,
-    check_clock,
-    check_producer,
-    check_range,
-    whole,
-)
+from partq.client.arguments import MAX_TIME_S, check_clock, check_producer, check_range, whole
 from partq.client.hooks.interceptor_calls import checked_interceptors
 from partq.client.hooks.serializers import ValueSerializer, check_serializer
 from partq.client.produce.batching import checked_limits
@@ -22,22 +17,15 @@ from partq.client.produce.deterministic.crossing import FixedCrossing
 from partq.client.produce.deterministic.ended_series import EndedSeries
 from partq.client.produce.deterministic.stored_messages import StoredMessages
 from partq.client.produce.failures import Failures
-from partq.client.produce.interceptors import (
-    ProducerInterceptor,
-    ProducerInterceptors,
-)
-from partq.client.produce.message_encoding import (
-    listed,
-)
+from partq.client.produce.interceptors import ProducerInterceptor, ProducerInterceptors
+from partq.client.produce.message_encoding import listed
 from partq.client.produce.partitioner import Partitioner
-from partq.client.produce.results import (
-    Position,
-    Positions,
-)
+from partq.client.produce.results import Position, Positions
 from partq.client.produce.send_calls import SendCalls, most_bytes
 from partq.client.produce.sender import Sender
 from partq.client.producer_state import producer_state
 from partq.client.producer_stats import ProducerStats, ProducerTally
+from partq.client.schedule.scheduled_calls import cancel, to_due_time
 from partq.client.transactions.transaction import Transactions
 from partq.client.transport.layout import QueueLayout
 from partq.client.transport.liveness import Clock, boot_time
@@ -164,8 +152,7 @@ class Producer(Transactions):
         async with self._session.opening():
             if self._has_given_id:
                 state = await producer_state(
-                    self._session,
-                    self._producer,
+                    *(self._session, self._producer),
                     timeout_s=self._connect_timeout_s,
                     clock=self._clock,
                 )
@@ -182,14 +169,11 @@ class Producer(Transactions):
                     url, f"/producers/{quoted(self._producer, 'producer')}"
                 )
         partitioner = Partitioner(
-            queue_layout.layout,
-            queue_layout.keyless_policy,
-            self._unavailable,
+            *(queue_layout.layout, queue_layout.keyless_policy, self._unavailable),
             random.Random(),  # noqa: S311  spreads load, keeps no secret
         )
         self._sender = Sender(
-            self._session,
-            queue_layout,
+            *(self._session, queue_layout),
             limits=self._limits,
             buffer_pool=self._buffer_pool,
             tally=self._tally,
@@ -204,8 +188,7 @@ class Producer(Transactions):
             crossing=self._crossing(),
         )
         self._calls = SendCalls(
-            self._sender,
-            partitioner,
+            *(self._sender, partitioner),
             max_message_bytes=most_bytes(queue_layout),
             buffer_pool=self._buffer_pool,
             value_serializer=self._value_serializer,
@@ -278,6 +261,8 @@ class Producer(Transactions):
         event_time_ms: int = 0,
         ttl_s: float | None = None,
         message_id: str | None = None,
+        deliver_at: datetime | None = None,
+        deliver_after_s: float | None = None,
     ) -> asyncio.Future[Position]:
         """Take one message, once there is room for it; return the future of its position.
 
@@ -294,6 +279,10 @@ class Producer(Transactions):
         In a queue with `duplicateDetection` a message whose id is known there is not stored, and
         `is_duplicate` of its position is True; without a key it goes where its id belongs. Such a
         message is a batch for itself.
+        `deliver_at` (with a time zone) or `deliver_after_s` (0 to 400 days, from when its broker
+        has it): it is stored in the log at that time, never before, by Redis's clock; a time that
+        is over is now. Its position has no offset then, but an id, `scheduled`, for
+        `cancel_scheduled`. Later messages of its key that have no such time come before it.
 
         Awaiting the call applies back-pressure; awaiting the future waits for the answer, which
         comes within `delivery_timeout_s` (and half a second, for looking). What fails while nobody
@@ -310,7 +299,8 @@ class Producer(Transactions):
             key = key_of_arguments(key, session_id, partition_key)
         # A value that is not bytes is refused when it is encoded.
         message = Message(key, cast(bytes, value), headers, event_time_ms)
-        return await calls.send(message, ttl_ms, message_id)
+        due = to_due_time(deliver_at, deliver_after_s)
+        return await calls.send(message, ttl_ms, message_id, due)
 
     async def send_and_wait(
         self,
@@ -323,6 +313,8 @@ class Producer(Transactions):
         event_time_ms: int = 0,
         ttl_s: float | None = None,
         message_id: str | None = None,
+        deliver_at: datetime | None = None,
+        deliver_after_s: float | None = None,
     ) -> Position:
         """Publish one message and return its position, once it is stored; arguments as `send`.
 
@@ -342,25 +334,46 @@ class Producer(Transactions):
             event_time_ms=event_time_ms,
             ttl_s=ttl_s,
             message_id=message_id,
+            deliver_at=deliver_at,
+            deliver_after_s=deliver_after_s,
         )
         return await stored
 
     async def send_many(
-        self, messages: Iterable[Message], *, ttl_s: float | None = None
+        self,
+        messages: Iterable[Message],
+        *,
+        ttl_s: float | None = None,
+        deliver_at: datetime | None = None,
+        deliver_after_s: float | None = None,
     ) -> asyncio.Future[Positions]:
         """Take messages, once there is room; return one future for all of them.
 
         The fastest way to publish: no Python object per message beyond its bytes. `messages` may be
         any iterable, such as a generator; all of it is read before anything is sent. The positions
         are in its order. The future fails when any message does, and says how many are stored.
-        `ttl_s` and headers are as in `send`; a session's id is the message's `key`.
+        `ttl_s`, `deliver_at`, `deliver_after_s` and headers are as in `send`; a session's id is the
+        message's `key`. Scheduled messages of a partition that travel as one batch have one id.
 
         Raises:
             TypeError: it is no iterable of `partq.Message`.
             PartqError: as `send`. In either case nothing of it was taken.
         """
         calls = self._open()
-        return await calls.send_many(listed(messages), to_ttl_ms(ttl_s))
+        due = to_due_time(deliver_at, deliver_after_s)
+        return await calls.send_many(listed(messages), to_ttl_ms(ttl_s), due)
+
+    async def cancel_scheduled(self, scheduled: str) -> bool:
+        """Cancel a message that waits until it is due, by the `scheduled` of its position.
+
+        True: it is never delivered. False: it was delivered or cancelled before, or there is none.
+
+        Raises:
+            BadRequestError, UnknownPartitionError: it is no id of one.
+            UnavailableError and others: its broker has not answered; ask again.
+        """
+        self._open()
+        return await cancel(self._session, scheduled)
 
     async def flush(self) -> None:
         """Send what waits for its batch, and wait until everything taken so far has an answer.
@@ -462,10 +475,7 @@ class Producer(Transactions):
         if self._stored is None or self._ended is None:
             return None
         return FixedCrossing(
-            self._session,
-            self._producer,
-            self._stored,
-            self._ended,
+            *(self._session, self._producer, self._stored, self._ended),
             buffer_pool=self._buffer_pool,
             tally=self._tally,
             clock=self._clock,

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from datetime import datetime
 from typing import Any, Self, TypeVar
 
 from partq.client.produce.message_encoding import listed
@@ -57,11 +58,24 @@ class SyncProducer(SyncClient[Producer]):
         return self._portal.run(lambda: self._inner.send_and_wait(value, **details))
 
     def send_many(
-        self, messages: Iterable[Message], *, ttl_s: float | None = None
+        self,
+        messages: Iterable[Message],
+        *,
+        ttl_s: float | None = None,
+        deliver_at: datetime | None = None,
+        deliver_after_s: float | None = None,
     ) -> "Future[Positions]":
         """Take messages, once there is room; return one future, as `partq.Producer.send_many`."""
         taken = listed(messages)  # here, where what it waits for holds up no other client
-        return self._sent(lambda: self._inner.send_many(taken, ttl_s=ttl_s))
+        return self._sent(
+            lambda: self._inner.send_many(
+                taken, ttl_s=ttl_s, deliver_at=deliver_at, deliver_after_s=deliver_after_s
+            )
+        )
+
+    def cancel_scheduled(self, scheduled: str) -> bool:
+        """Cancel a message that waits until it is due, as `partq.Producer.cancel_scheduled`."""
+        return self._portal.run(lambda: self._inner.cancel_scheduled(scheduled))
 
     def transaction(self, **details: Any) -> "SyncTransaction":
         """Return a transaction for `with`; arguments and errors as `partq.Producer.transaction`."""

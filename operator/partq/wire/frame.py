@@ -12,7 +12,7 @@ MESSAGE_IDS: Final = "message-ids"
 """Ids of messages, by which repeats are dropped."""
 ATOMIC: Final = "atomic"
 """`POST .../messages?atomic=true`."""
-FEATURES: Final[tuple[str, ...]] = (ATOMIC, MESSAGE_IDS)
+FEATURES: Final[tuple[str, ...]] = (ATOMIC, MESSAGE_IDS, SCHEDULED)
 """What brokers of this version can do of what they would else ignore: a field of a frame or a body
 that a broker does not know. A client asks for it by its name before it sends."""
 

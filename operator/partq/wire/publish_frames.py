@@ -40,6 +40,10 @@ class Publish(Frame, tag=12):
     """How long ago the batch was first sent under this number; 0: never before."""
     message_id: str = ""
     """Of a batch of one message: the digest of its id, 32 hex digits; empty: it has none."""
+    due_ms: int = 0
+    """When the batch is to be stored in the log, by Redis's clock; 0: `after_ms` says it."""
+    after_ms: int = 0
+    """How many ms it waits beside the log, from when it is accepted; 0, as `due_ms`: not at all."""
 
 
 class Published(Frame, tag=13):
@@ -53,6 +57,8 @@ class Published(Frame, tag=13):
     is_duplicate: bool = False
     is_known: bool = False
     """The batch is not stored: the id of its message is known, and `offset` is -1."""
+    entry: int = 0
+    """The number under which the batch waits until it is due, or has waited; 0: it does not."""
 
 
 class PublishRefused(Frame, tag=14):

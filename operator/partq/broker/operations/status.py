@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 
 from partq.broker.broker import Broker
 from partq.broker.operations.coordinator_calls import flow_details, session_counts
+from partq.broker.operations.publish.scheduled import add_scheduled
 from partq.broker.operations.rescale_status import read_rescale
 from partq.broker.partition.consumed_partition import ConsumedPartition
 from partq.broker.partition.key_counts import KeyCounts, count_keys
@@ -141,7 +142,7 @@ async def read_status(broker: Broker, ask: Ask) -> StatusAnswer:
     for view in views.values():
         for name, row in view.partitions.items():
             row.problems = _problems(row, is_served=name not in unserved)
-    return StatusAnswer(
+    answer = StatusAnswer(
         queue=broker.settings.queue,
         namespace=broker.settings.namespace,
         store=broker.quota.durability,
@@ -174,6 +175,8 @@ async def read_status(broker: Broker, ask: Ask) -> StatusAnswer:
         groups=views,
         rescale=await read_rescale(broker) or UNSET,
     )
+    await add_scheduled(broker, records, answer)
+    return answer
 
 
 def _retained(broker: Broker, records: Iterable[StoredPartition]) -> int:
@@ -271,11 +274,8 @@ async def _group(
         partitions=partitions,
         handoffs=[
             HandoffStatus(
-                partition=str(partition),
-                source=record.source or "",
-                target=record.target or "",
-                attempt=record.attempt,
-                phase=record.phase,
+                *(str(partition), record.source or "", record.target or ""),
+                *(record.attempt, record.phase),
             )
             for partition, record in sorted(under_way.items())
         ],

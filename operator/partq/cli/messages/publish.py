@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeGuard
 
@@ -19,8 +20,9 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+from partq.cli.formatting import milliseconds
 from partq.cli.input_lines import Line, open_lines
-from partq.cli.quantity import Quantity
+from partq.cli.quantity import Delay, Quantity
 from partq.cli.queues.connection import (
     Connect,
     QueueAddress,
@@ -31,6 +33,7 @@ from partq.cli.standard_input import check_open
 from partq.client.produce.batching import CODECS
 from partq.client.produce.results import Position
 from partq.client.producer import Producer
+from partq.core.numbering.scheduled_ids import MAX_AHEAD_DAYS, DueTime, at_time
 from partq.errors import BadRequestError, PartqError
 from partq.excerpts import excerpt
 from partq.logs import left_out
@@ -50,6 +53,7 @@ be published.
   tail -f events.log | partq publish
   partq publish --input events.ndjson
   partq publish --atomic --key order-17 paid shipped   all, or none
+  partq publish --key order-17 --after 15m remind
   partq publish --json hello               prints {"partition": "1.3", "offset": 17}
 
 Exit status 1 when a message was not stored, or its outcome is unknown.
@@ -91,6 +95,17 @@ class PublishTally:
     help="Id of the one message: a queue with duplicateDetection does not store it if it knows it.",
 )
 @click.option(
+    "--at",
+    help="When all messages are to be delivered, such as 2026-12-01T08:00:00Z.",
+)
+@click.option(
+    "--after",
+    "after_s",
+    type=Delay(MAX_AHEAD_DAYS),
+    help="How long all messages wait before they are delivered, such as 15m; seconds without a "
+    "unit.",
+)
+@click.option(
     "--input",
     "input_file",
     type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path),
@@ -125,6 +140,8 @@ def publish(
     wait_s: float,
     key: str | None,
     message_id: str | None,
+    at: str | None,
+    after_s: float | None,
     input_file: Path | None,
     as_json: bool,
     timeout_s: float,
@@ -140,6 +157,13 @@ def publish(
         raise click.UsageError("--id cannot be combined with --atomic")
     if message_id is not None and len(values) != 1:
         raise click.UsageError("--id is of one message: give one VALUE, or ids by --input")
+    if is_atomic and (at is not None or after_s is not None):
+        raise click.UsageError("--atomic cannot be combined with --at or --after")
+    if at is not None and after_s is not None:
+        raise click.UsageError("give either --at, or --after")
+    due = DueTime(after_ms=round((after_s or 0) * 1000))
+    if at is not None:
+        due = at_time(milliseconds(at, "--at"))
     connection = connect("produce")
     messages: AsyncIterator[Outgoing]
     size_bytes: int | None = None
@@ -163,6 +187,7 @@ def publish(
         compression=compression,
         size_bytes=size_bytes,
         is_atomic=is_atomic,
+        due=due,
     )
     try:
         with left_out("partq.client.failures", lambda _: True):
@@ -187,6 +212,7 @@ async def _publish(
     compression: str,
     size_bytes: int | None,
     is_atomic: bool,
+    due: DueTime,
 ) -> None:
     waiting: deque[asyncio.Future[Position]] = deque()
     progress = _progress(size_bytes)
@@ -203,7 +229,7 @@ async def _publish(
             task = progress.add_task("publishing", total=size_bytes) if progress else None
             try:
                 async for message in messages:
-                    waiting.append(await _send(producer, message))
+                    waiting.append(await _send(producer, message, due))
                     while waiting and (waiting[0].done() or len(waiting) > MAX_WAITING):
                         await _await_answer(waiting.popleft(), outcome, as_json)
                     if progress and task is not None:
@@ -256,7 +282,7 @@ def _named(message: Outgoing) -> Iterator[None]:
         raise type(error)(f"{message.where}: {error.message}") from error
 
 
-async def _send(producer: Producer, message: Outgoing) -> asyncio.Future[Position]:
+async def _send(producer: Producer, message: Outgoing, due: DueTime) -> asyncio.Future[Position]:
     with _named(message):
         return await producer.send(
             message.value,
@@ -264,6 +290,8 @@ async def _send(producer: Producer, message: Outgoing) -> asyncio.Future[Positio
             headers=message.headers,
             event_time_ms=message.event_time_ms,
             message_id=message.message_id,
+            deliver_at=datetime.fromtimestamp(due.due_ms / 1000, UTC) if due.due_ms else None,
+            deliver_after_s=due.after_ms / 1000 if due.after_ms else None,
         )
 
 
@@ -295,6 +323,8 @@ def _print_error(error: PartqError, as_json: bool) -> None:
 
 def _placed(position: Position) -> str:
     found: dict[str, object] = {"partition": str(position.partition), "offset": position.offset}
+    if position.scheduled is not None:
+        found |= {"offset": None, "scheduled": position.scheduled}
     if position.is_duplicate:
         found |= {"offset": None, "is_duplicate": True}
     return json.dumps(found)

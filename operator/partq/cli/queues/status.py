@@ -14,7 +14,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from partq.cli.formatting import spell_age
+from partq.cli.formatting import spell_age, spell_time
 from partq.cli.queues.broker_session import ask, open_session
 from partq.cli.queues.connection import Connect, QueueAddress, connection_options
 from partq.cli.queues.partition_map import MemberMarks, Square, render_map
@@ -356,6 +356,7 @@ def _queue(answer: StatusAnswer, rates: Rates | None) -> Text:
         text.append(f"; {retained_bytes:,} of them retained after their acknowledgement")
     if known_ids := totals.known_ids:
         text.append(f"; {counted(known_ids, 'message id', spec=',')} known")
+    text.append(_scheduled(answer))
     if audit_bytes := totals.audit_bytes:
         text.append(f"; {audit_bytes:,} bytes of the audit record wait for its archive")
     if rates is not None:
@@ -380,6 +381,18 @@ def partition_counts(answer: StatusAnswer) -> str:
     told = counted(current, "partition")
     told += f", {prepared} being made" if prepared else ""
     return told + (f", {retired} without slots" if retired else "")
+
+
+def _scheduled(answer: StatusAnswer) -> str:
+    """Return what waits until it is due, and for when; empty: nothing."""
+    rows = [row for row in answer.partitions.values() if row.scheduled]
+    count = sum(row.scheduled or 0 for row in rows)
+    if not count:
+        return ""
+    size_bytes = sum(row.scheduled_bytes or 0 for row in rows)
+    due_ms = min((row.next_due_ms for row in rows if row.next_due_ms is not UNSET), default=0)
+    due = spell_time(due_ms)
+    return f"; {counted(count, 'batch', 'batches')} scheduled, {size_bytes:,} bytes, next {due}"
 
 
 def _counts(answer: StatusAnswer) -> tuple[int, int, int]:

@@ -1,13 +1,14 @@
 """Messages of one partition on their way into batches: gathering, sealing, cutting."""
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
 from partq.client.arguments import check_texts, whole
 from partq.client.produce.results import UNKNOWN_OFFSET, MessageResult
 from partq.core.model import PartitionId
+from partq.core.numbering.scheduled_ids import AT_ONCE, DueTime
 from partq.errors import PartqError, SettingsError
 from partq.excerpts import excerpt
 from partq.wire import batch as wire
@@ -64,6 +65,8 @@ class ReadyBatch:
     """Its messages belong together: they are stored all, or none."""
     message_id: str = ""
     """The digest of its only message's id; empty: it has none."""
+    due: DueTime = AT_ONCE
+    """When all of it is to be stored in the log."""
 
 
 class SealedBatch:
@@ -74,6 +77,7 @@ class SealedBatch:
         "count",
         "data",
         "deadline",
+        "due",
         "first",
         "first_sent_at",
         "is_never_stored",
@@ -101,6 +105,7 @@ class SealedBatch:
         needs: frozenset[str] = frozenset(),
         is_whole: bool = False,
         message_id: str = "",
+        due: DueTime = AT_ONCE,
     ) -> None:
         self.data = data
         self.results = results
@@ -120,6 +125,8 @@ class SealedBatch:
         """Its messages have one key and belong together: they are stored all, or none."""
         self.message_id = message_id
         """The digest of its only message's id; empty: it has none."""
+        self.due = due
+        """When all of it is to be stored in the log."""
         self.request: int | None = None
         """The request that waits for an answer; None: not sent, or to be sent again."""
         self.may_be_stored = False
@@ -157,7 +164,7 @@ class SealedBatch:
         """Tell the results where their messages are; `offset` -1: no longer known."""
         for result, count in self.results:
             result.stored(partition, offset, count)
-            if offset != UNKNOWN_OFFSET:
+            if offset > UNKNOWN_OFFSET:
                 offset += count
 
     def resolve_failed(self, partition: PartitionId, error: PartqError) -> None:
@@ -182,11 +189,23 @@ class SealedBatch:
                 ttl_ms=self.ttl_ms,
                 order=self.order[start:stop],
                 needs=self.needs,
+                due=self.due,
             )
             part.may_be_stored = self.may_be_stored
             part.first_sent_at = self.first_sent_at
             parts.append(part)
         return parts[0], parts[1]
+
+
+def cuts(encoded: Sequence[bytes], limits: BatchLimits) -> Iterator[slice]:
+    """Return which messages make a batch each, in their order, as far as limits go."""
+    start = size = 0
+    for at, each in enumerate(encoded):
+        if at > start and (at - start >= limits.max_count or size + len(each) > limits.max_bytes):
+            yield slice(start, at)
+            start, size = at, 0
+        size += len(each)
+    yield slice(start, len(encoded))
 
 
 class OpenBatch:

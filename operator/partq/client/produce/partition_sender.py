@@ -136,6 +136,7 @@ class PartitionSender:
             order=ready.order,
             is_whole=ready.is_whole,
             message_id=ready.message_id,
+            due=ready.due,
         )
         self._window.append(batch)
 

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from partq.client.produce.batching import SealedBatch
 from partq.client.produce.partition_sender import PartitionSender
-from partq.client.produce.results import KNOWN_ID_OFFSET
+from partq.client.produce.results import answered_offset
 from partq.client.transport.broker_connection import BrokerConnection
 from partq.client.transport.liveness import Clock
 from partq.client.transport.session import Session
@@ -83,6 +83,7 @@ class PublishConnection:
             batch.ttl_ms,
             batch.age_ms,
             batch.message_id,
+            *batch.due,
         )
         self.broker.send(frame, batch.data)
 
@@ -108,9 +109,10 @@ class PublishConnection:
     def received(self, frame: frames.AnyFrame, payload: bytes) -> None:
         """Take an answer. The frames of this path have no payload."""
         match frame:
-            case frames.Published(request, offset, is_known=is_known):
+            case frames.Published(request, offset, is_known=is_known, entry=entry):
                 if (partition_sender := self._requests.pop(request, None)) is not None:
-                    partition_sender.stored(request, KNOWN_ID_OFFSET if is_known else offset)
+                    found = answered_offset(offset, is_known=is_known, entry=entry)
+                    partition_sender.stored(request, found)
                     self._sender.answered(partition_sender)
             case frames.PublishRefused(request, code, message, retry_after_ms, due):
                 if (partition_sender := self._requests.pop(request, None)) is not None:

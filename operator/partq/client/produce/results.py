@@ -7,6 +7,7 @@ from typing import NamedTuple, Protocol, overload
 from partq.client.produce.failures import Failures, PublishFuture
 from partq.client.produce.slot_routes import SlotRoutes
 from partq.core.model import Offset, PartitionId
+from partq.core.numbering.scheduled_ids import ScheduledId
 from partq.errors import OutcomeUnknownError, PartqError
 from partq.excerpts import counted
 
@@ -22,12 +23,18 @@ class Position(NamedTuple):
     partition: PartitionId
     """The partition that holds it."""
     offset: Offset
-    """Its place in the partition, from 0; -1: of a duplicate, it is not known."""
+    """Its place in the partition, from 0; -1: of a duplicate, it is not known, and while it waits
+    until it is due it has none."""
 
     @property
     def is_duplicate(self) -> bool:
         """Whether a message with the same id was there, so that this one was not stored."""
         return False
+
+    @property
+    def scheduled(self) -> str | None:
+        """The id of a message that waits until it is due, by which it can be cancelled, or None."""
+        return None
 
 
 class DuplicatePosition(Position):
@@ -41,8 +48,42 @@ class DuplicatePosition(Position):
         return True
 
 
+class ScheduledPosition(Position):
+    """Of a message that waits until it is due, or has waited."""
+
+    _entry = 0
+    _is_known = False
+
+    @classmethod
+    def of(cls, partition: PartitionId, entry: int, *, is_known: bool) -> "ScheduledPosition":
+        """Return that of an entry; `is_known`: another message with the same id waits there."""
+        position = cls(partition, UNKNOWN_OFFSET)
+        position._entry, position._is_known = entry, is_known
+        return position
+
+    @property
+    def is_duplicate(self) -> bool:
+        """Return whether it is another message, with the same id."""
+        return self._is_known
+
+    @property
+    def scheduled(self) -> str:
+        """Return the id."""
+        return str(ScheduledId(self.partition, self._entry))
+
+
+def answered_offset(offset: int, *, is_known: bool, entry: int) -> int:
+    """Return what a broker has answered of a batch as one number, which `position_of` reads."""
+    if entry:
+        return -2 * entry - 4 - is_known
+    return KNOWN_ID_OFFSET if is_known else offset
+
+
 def position_of(partition: PartitionId, offset: int) -> Position:
     """Return what an application learns of a message whose broker has answered."""
+    if offset < KNOWN_ID_OFFSET:
+        entry, is_known = divmod(-offset - 4, 2)
+        return ScheduledPosition.of(partition, entry, is_known=bool(is_known))
     if offset == KNOWN_ID_OFFSET:
         return DuplicatePosition(partition, UNKNOWN_OFFSET)
     return Position(partition, Offset(offset))
@@ -137,13 +178,13 @@ class Positions(Sequence[Position]):
             moved = self._moved.get(partition)
             place = None if moved is None else moved.get(counts[partition])
             counts[partition] += 1
-            yield Position(partition, next(offsets[partition])) if place is None else place
+            yield position_of(partition, next(offsets[partition])) if place is None else place
 
 
 def _expand(runs: list[tuple[int, int]]) -> Iterator[Offset]:
     for offset, count in runs:
         for step in range(count):
-            yield Offset(offset + step) if offset >= 0 else UNKNOWN_OFFSET
+            yield Offset(offset + step if offset >= 0 else offset)
 
 
 class ListResult:
@@ -188,10 +229,11 @@ class ListResult:
         `numbers`: of the messages among those that were for it.
         """
         places = self._moved.setdefault(partition, {})
-        known = place.offset != UNKNOWN_OFFSET
         for step, number in enumerate(numbers):
-            offset = Offset(place.offset + step) if known else UNKNOWN_OFFSET
-            places[number] = Position(place.partition, offset)
+            is_there = place.offset != UNKNOWN_OFFSET
+            places[number] = (
+                place._replace(offset=Offset(place.offset + step)) if is_there else place
+            )
         self._resolve(len(numbers))
 
     def _resolve(self, count: int) -> None:
@@ -229,7 +271,7 @@ class _ListPart:
 
     def stored(self, partition: PartitionId, offset: int, count: int) -> None:
         """Tell the list where its messages are."""
-        place = Position(partition, Offset(offset))
+        place = position_of(partition, offset)
         self._whole.stored_elsewhere(self._partition, self._take(count), place)
 
     def failed(self, partition: PartitionId, error: PartqError, count: int) -> None:

@@ -30,6 +30,7 @@ from partq.client.transport.layout import QueueLayout
 from partq.core.hashing import slot_of
 from partq.core.model import PartitionId
 from partq.core.numbering.message_ids import with_id
+from partq.core.numbering.scheduled_ids import AT_ONCE, DueTime
 from partq.errors import BadRequestError
 from partq.wire.batch import MAX_BATCH_BYTES, Message
 
@@ -110,16 +111,28 @@ class SendCalls:
         return self.partitioner.of_key(key)
 
     async def send(
-        self, message: Message, ttl_ms: int, message_id: str | None = None
+        self,
+        message: Message,
+        ttl_ms: int,
+        message_id: str | None = None,
+        due: DueTime = AT_ONCE,
     ) -> asyncio.Future[Position]:
         """Take one message, as `Producer.send`."""
+        self._check_due(due)
         if message_id is not None:
             message = self._identified(message, message_id)
         if self._interceptors is None:
-            return await self._send(message, ttl_ms, message_id)
+            return await self._send(message, ttl_ms, message_id, due)
         message = self._interceptors.sent(message)
         with self._interceptors.notifying_failure((message,)):
-            return await self._send(message, ttl_ms, message_id)
+            return await self._send(message, ttl_ms, message_id, due)
+
+    def _check_due(self, due: DueTime) -> None:
+        if due != AT_ONCE and self._stored is not None:
+            raise BadRequestError(
+                "deliver_at, deliver_after_s: this producer has a producer_id, so its messages are "
+                "stored in the order of its calls; use one without"
+            )
 
     def _identified(self, message: Message, message_id: str) -> Message:
         """Return a message with the header that has its id."""
@@ -136,7 +149,7 @@ class SendCalls:
         )
 
     async def _send(
-        self, message: Message, ttl_ms: int, message_id: str | None
+        self, message: Message, ttl_ms: int, message_id: str | None, due: DueTime
     ) -> asyncio.Future[Position]:
         """Send one message; what its interceptors know is `message`."""
         slots = self.partitioner
@@ -156,8 +169,9 @@ class SendCalls:
         result = SingleResult(self._failures)
         partition = slots.partition_of(slot)
         told = intercepted(result, self._interceptors, {partition: (message,)})
-        if message_id is not None:
-            self._sender.add_whole(partition, encoded, (slot,), told, ttl_ms, message_id=message_id)
+        if message_id is not None or due != AT_ONCE:
+            alone = (partition, encoded, (slot,), told, ttl_ms)
+            self._sender.add_whole(*alone, message_id=message_id, due=due)
         elif self._stored is None:
             self._sender.add(partition, encoded, (slot,), told, ttl_ms)
         else:
@@ -165,16 +179,19 @@ class SendCalls:
         return result.future
 
     async def send_many(
-        self, messages: Sequence[Message], ttl_ms: int
+        self, messages: Sequence[Message], ttl_ms: int, due: DueTime = AT_ONCE
     ) -> asyncio.Future[Positions]:
         """Take messages, as `Producer.send_many`."""
+        self._check_due(due)
         if self._interceptors is None:
-            return await self._send_many(messages, ttl_ms)
+            return await self._send_many(messages, ttl_ms, due)
         messages = [self._interceptors.sent(each) for each in messages]
         with self._interceptors.notifying_failure(messages):
-            return await self._send_many(messages, ttl_ms)
+            return await self._send_many(messages, ttl_ms, due)
 
-    async def _send_many(self, sent: Sequence[Message], ttl_ms: int) -> asyncio.Future[Positions]:
+    async def _send_many(
+        self, sent: Sequence[Message], ttl_ms: int, due: DueTime
+    ) -> asyncio.Future[Positions]:
         """Send messages; what their interceptors know are those of `sent`."""
         slots, size = self.partitioner, self.max_message_bytes
         messages = all_with_bytes(sent, self._value_serializer)
@@ -198,7 +215,12 @@ class SendCalls:
             told = intercepted(result, self._interceptors, places)
         if self._stored is None:
             for partition, encoded, part_slots in parts:
-                self._sender.add(partition, encoded, part_slots, told, ttl_ms)
+                if due == AT_ONCE:
+                    self._sender.add(partition, encoded, part_slots, told, ttl_ms)
+                    continue
+                for cut in self._sender.cuts(encoded):
+                    whole = (partition, encoded[cut], part_slots[cut], told, ttl_ms)
+                    self._sender.add_whole(*whole, due=due)
             return result.future
         placed = self._placed(slots_of_messages)
         for partition, encoded, part_slots in parts:

@@ -2,11 +2,11 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import count
 
 from partq.aio import TaskSet, cancel_and_wait
-from partq.client.produce.batching import BatchLimits, ReadyBatch
+from partq.client.produce.batching import BatchLimits, ReadyBatch, cuts
 from partq.client.produce.buffer_pool import BufferPool
 from partq.client.produce.deterministic.crossing import FixedCrossing
 from partq.client.produce.partition_sender import PartitionSender
@@ -23,9 +23,10 @@ from partq.client.transport.retries import retry_backoff
 from partq.client.transport.session import ProducerProgress, Session
 from partq.core.model import PartitionId
 from partq.core.numbering.message_ids import id_digest
+from partq.core.numbering.scheduled_ids import AT_ONCE, DueTime
 from partq.errors import ConflictError, PartqError
 from partq.wire import batch as wire
-from partq.wire.frame import MESSAGE_IDS
+from partq.wire.frame import MESSAGE_IDS, SCHEDULED
 
 log = logging.getLogger("partq.client")
 
@@ -134,8 +135,12 @@ class Sender:
         ttl_ms: int,
         order: Sequence[int] = (),
         message_id: str | None = None,
+        due: DueTime = AT_ONCE,
     ) -> None:
         """Take messages that are stored all or none, as `add_batch`; one alone if it has an id."""
+        needs = {MESSAGE_IDS} if message_id and self.knows_ids else set()
+        if due != AT_ONCE:
+            needs.add(SCHEDULED)
         ready = ReadyBatch(
             wire.encode(encoded, slots, self._limits.codec),
             len(encoded),
@@ -143,10 +148,15 @@ class Sender:
             ttl_ms,
             order=order,
             is_whole=True,
-            needs=frozenset((MESSAGE_IDS,) if message_id and self.knows_ids else ()),
+            needs=frozenset(needs),
             message_id=id_digest(message_id) if message_id else "",
+            due=due,
         )
         self.add_batch(partition, ready, result)
+
+    def cuts(self, encoded: Sequence[bytes]) -> Iterator[slice]:
+        """Return which messages make a batch each, in their order."""
+        return cuts(encoded, self._limits)
 
     @property
     def knows_ids(self) -> bool:

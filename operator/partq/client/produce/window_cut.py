@@ -107,6 +107,7 @@ def cut_by_place(
                 ttl_ms=batch.ttl_ms,
                 order=[batch.order[at] for at in chosen] if batch.order else (),
                 needs=batch.needs,
+                due=batch.due,
             )
             found.setdefault(partition, []).append(part)
     return found

@@ -50,6 +50,23 @@ def number_text(number: int) -> str:
     return f"{number:0{NUMBER_DIGITS}d}"
 
 
+class DueTime(NamedTuple):
+    """When messages are to be stored in a log."""
+
+    due_ms: int = 0
+    """In ms since 1970, by Redis's clock; 0: `after_ms` says it."""
+    after_ms: int = 0
+    """How many ms after they are accepted; 0, as `due_ms`: at once."""
+
+
+AT_ONCE = DueTime()
+
+
+def at_time(at_ms: int) -> DueTime:
+    """Return the due time of messages that wait until then; one that is over is no error."""
+    return DueTime(max(1, at_ms))
+
+
 def check_due_ms(due_ms: int, now_ms: float) -> None:
     """Check the time at which a message is to be due; one that is over is no error.
 

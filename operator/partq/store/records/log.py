@@ -426,7 +426,8 @@ class Log:
     async def last_batch(self, partition: PartitionId, producer: str) -> tuple[int, Entry] | None:
         """Return the number of the first message of a producer's last batch, and the batch.
 
-        None: the partition does not know the producer, or the batch is not stored any more.
+        None: the partition does not know the producer, or the batch is not stored any more, or was
+        not appended with its number.
         """
         text = await self._producer(partition, producer)
         if text is None:
@@ -435,6 +436,8 @@ class Log:
         if not batches:
             return None
         last = batches[-1]
+        if last.offset < 0:
+            return None  # it waits, or has waited, beside the log; or its id was known
         entry = await self.find(partition, Offset(last.offset))
         return (last.first, entry) if entry is not None and entry.first == last.offset else None
 

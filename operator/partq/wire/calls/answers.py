@@ -134,6 +134,10 @@ class Placed(msgspec.Struct, omit_defaults=True):
     """None: a repeat of a numbered message, so long ago that its place is forgotten."""
     is_duplicate: bool = False
     """True: it was stored before, under the same number."""
+    scheduled: str | UnsetType = UNSET
+    """The id under which it waits until it is due, or has waited; left out: it is stored."""
+    due_ms: int | UnsetType = UNSET
+    """When it is due, by Redis's clock, in ms since 1970; left out of a duplicate."""
 
 
 class PublishResult(msgspec.Struct):
@@ -142,6 +146,8 @@ class PublishResult(msgspec.Struct):
     partition: str | UnsetType = UNSET
     offset: int | UnsetType | None = UNSET
     is_duplicate: bool | UnsetType = UNSET
+    scheduled: str | UnsetType = UNSET
+    due_ms: int | UnsetType = UNSET
     error: ErrorDetail | UnsetType = UNSET
 
 

@@ -9,6 +9,7 @@ from partq.core.clocks.time_to_live import MAX_TTL_MS
 from partq.core.cursor.redelivery_rules import MAX_NACK_DELAY_MS
 from partq.core.model import MAX_PRIORITY, SLOT_COUNT
 from partq.core.numbering.message_ids import MAX_ID_CHARS
+from partq.core.numbering.scheduled_ids import MAX_AHEAD_MS
 from partq.core.parts.declared_ranges import MAX_RANGES
 from partq.core.producer_series import MAX_EXACT_INTEGER
 from partq.core.rescale.resets import RESET_ID
@@ -52,6 +53,9 @@ Sequence = Annotated[
     ),
 ]
 
+DELIVER_AT = "Partq-Deliver-At-Ms"
+DELIVER_AFTER = "Partq-Deliver-After-Ms"
+ENQUEUE_TIME = "ScheduledEnqueueTimeUtc"
 ID_NAME = "MessageId"
 """The header of a request that has the id of its message."""
 MessageId = Annotated[
@@ -126,6 +130,40 @@ class PublishHeaders(msgspec.Struct):
         ]
         | None
     ) = msgspec.field(name="Partq-Age-Ms", default=None)
+    deliver_at_ms: (
+        Annotated[
+            int,
+            msgspec.Meta(
+                ge=0,
+                le=MAX_NATURAL,
+                description="When the messages are to be delivered, in ms since 1970; one that is "
+                "over: at once. At most 400 days ahead.",
+            ),
+        ]
+        | None
+    ) = msgspec.field(name=DELIVER_AT, default=None)
+    deliver_after_ms: (
+        Annotated[
+            int,
+            msgspec.Meta(
+                ge=0,
+                le=MAX_AHEAD_MS,
+                description="How long the messages wait before they are delivered, in ms from when "
+                "the broker has them.",
+            ),
+        ]
+        | None
+    ) = msgspec.field(name=DELIVER_AFTER, default=None)
+    scheduled_enqueue_time: (
+        Annotated[
+            str,
+            msgspec.Meta(
+                max_length=40,
+                description=f"As {DELIVER_AT}, as RFC 3339 has it: 2026-12-01T08:00:00Z.",
+            ),
+        ]
+        | None
+    ) = msgspec.field(name=ENQUEUE_TIME, default=None)
     ttl_ms: (
         Annotated[
             int,

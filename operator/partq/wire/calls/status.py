@@ -22,6 +22,11 @@ class PartitionStatus(msgspec.Struct):
     is_retired: bool | UnsetType = UNSET
     """True: it takes no messages any more, and is there until groups have read it; left out: it
     does."""
+    scheduled: int | UnsetType = UNSET
+    """How many batches wait beside its log until they are due; left out: none."""
+    scheduled_bytes: int | UnsetType = UNSET
+    next_due_ms: int | UnsetType = UNSET
+    """When the first of them is due, by Redis's clock, in ms since 1970."""
 
 
 class MemberStatus(msgspec.Struct):

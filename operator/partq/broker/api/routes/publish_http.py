@@ -3,6 +3,7 @@
 import base64
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Self
 
 from aiohttp import web
@@ -23,6 +24,7 @@ from partq.broker.operations.publish.request_partitioner import RequestPartition
 from partq.broker.peers.peer_client import FORWARDED
 from partq.core.hashing import slot_of
 from partq.core.numbering.message_ids import with_id
+from partq.core.numbering.scheduled_ids import AT_ONCE, DueTime, at_time
 from partq.core.producer_series import check_producer_id
 from partq.errors import (
     BadRequestError,
@@ -46,8 +48,16 @@ from partq.errors import (
 from partq.excerpts import excerpt
 from partq.server.body import HOLD, read_body
 from partq.wire import batch
-from partq.wire.calls.answers import Placed, PublishResult, PublishResults
-from partq.wire.calls.bodies import ID_NAME, PublishBody, PublishHeaders, PublishQuery
+from partq.wire.calls.answers import UNSET, Placed, PublishResult, PublishResults
+from partq.wire.calls.bodies import (
+    DELIVER_AFTER,
+    DELIVER_AT,
+    ENQUEUE_TIME,
+    ID_NAME,
+    PublishBody,
+    PublishHeaders,
+    PublishQuery,
+)
 from partq.wire.calls.body_codec import decode, read_texts
 from partq.wire.calls.replies import error_detail
 from partq.wire.partition_key import KEY_NAMES, check_key_headers, transaction_key
@@ -187,6 +197,7 @@ async def publish(call: EnteredCall, query: PublishQuery) -> web.Response:
         call.broker,
         messages,
         numbers,
+        due=_due(given),
         ttl_ms=given.ttl_ms or 0,
         age_ms=given.age_ms or 0,
     )
@@ -213,6 +224,7 @@ async def publish_all(
     *,
     ttl_ms: int,
     age_ms: int = 0,
+    due: DueTime = AT_ONCE,
 ) -> list[Outcome]:
     """Store messages, each series in order; after a refused one its later ones fail too.
 
@@ -220,7 +232,10 @@ async def publish_all(
     """
     placing = RequestPartitioner(broker, request)
     storing = MessageWriter(
-        broker, _forwarding(request), numbers.producer, len(messages), ttl_ms=ttl_ms, age_ms=age_ms
+        *(broker, _forwarding(request), numbers.producer, len(messages)),
+        ttl_ms=ttl_ms,
+        age_ms=age_ms,
+        due=due,
     )
     for at, body in enumerate(messages):
         try:
@@ -262,6 +277,7 @@ async def publish_whole(
     *,
     ttl_ms: int,
     age_ms: int = 0,
+    due: DueTime = AT_ONCE,
 ) -> list[Outcome]:
     """Store messages of one key by one write, and return where each of them is.
 
@@ -276,6 +292,7 @@ async def publish_whole(
         len(messages),
         ttl_ms=ttl_ms,
         age_ms=age_ms,
+        due=due,
         is_whole=True,
     )
     known = of_all = placing.key(PublishBody())
@@ -346,6 +363,41 @@ def _message(body: PublishBody, key: str | None, message_id: str | None) -> batc
     return batch.Message(key, value, headers, body.event_time_ms)
 
 
+def _due(given: PublishHeaders) -> DueTime:
+    """Return when messages are to be stored in the log, by the headers of their request.
+
+    Raises:
+        BadRequestError: more than one says so, or the time is none.
+    """
+    at_ms, after_ms, text = (
+        *(given.deliver_at_ms, given.deliver_after_ms),
+        given.scheduled_enqueue_time,
+    )
+    if sum(each is not None for each in (at_ms, after_ms, text)) > 1:
+        raise BadRequestError(
+            f"headers: got more than one of {DELIVER_AT}, {DELIVER_AFTER} and {ENQUEUE_TIME}, "
+            "expected one at most"
+        )
+    if text is not None:
+        return _read_time(text)
+    return DueTime(after_ms=after_ms or 0) if at_ms is None else at_time(at_ms)
+
+
+def _read_time(text: str) -> DueTime:
+    """Return the due time that stands in a text of RFC 3339; without an offset it is UTC's.
+
+    Raises:
+        BadRequestError: it is none.
+    """
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        raise BadRequestError(
+            f"{ENQUEUE_TIME}: got {excerpt(text)}, expected a time such as 2026-12-01T08:00:00Z"
+        ) from None
+    return at_time(round((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000))
+
+
 def _check_size(message: batch.Message, at: int, broker: Broker) -> None:
     size = len(batch.encode_message(message))
     if size > broker.config.max_message_bytes:
@@ -360,11 +412,19 @@ def _max_single(broker: Broker) -> int:
 
 
 def _place(place: MessagePlace) -> Placed:
-    return Placed(str(place.partition), place.offset, place.is_duplicate)
+    return Placed(
+        *(str(place.partition), place.offset, place.is_duplicate),
+        scheduled=place.scheduled or UNSET,
+        due_ms=UNSET if place.due_ms < 0 else place.due_ms,
+    )
 
 
 def _result(place: MessagePlace) -> PublishResult:
     result = PublishResult(str(place.partition), place.offset)
     if place.is_duplicate:
         result.is_duplicate = True
+    if place.scheduled:
+        result.scheduled = place.scheduled
+    if place.due_ms >= 0:
+        result.due_ms = place.due_ms
     return result

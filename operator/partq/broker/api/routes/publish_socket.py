@@ -151,6 +151,8 @@ class ProducerConnection:
                 age_ms=frame.age_ms,
                 fixed_generation=self._layout,
                 message_id=frame.message_id,
+                due_ms=frame.due_ms,
+                after_ms=frame.after_ms,
             )
         except PartqError as error:
             self._reply(frame, partition, error)
@@ -182,13 +184,17 @@ class ProducerConnection:
             self._answer(frames.Moved(*partition, broker, url))
         elif isinstance(outcome, PartqError):
             self._refuse(frame, outcome)
-        elif outcome.status in {"stored", "duplicate"}:
-            self._answer(
-                frames.Published(frame.request, outcome.offset, outcome.status == "duplicate")
-            )
+        elif outcome.status in {"stored", "duplicate", "parked"}:
+            is_duplicate, entry = outcome.status == "duplicate", max(0, outcome.entry)
+            self._answer(frames.Published(frame.request, outcome.offset, is_duplicate, entry=entry))
         elif outcome.status == "known_id":
             self._answer(
-                frames.Published(frame.request, outcome.offset, is_duplicate=True, is_known=True)
+                frames.Published(
+                    *(frame.request, outcome.offset),
+                    is_duplicate=True,
+                    is_known=True,
+                    entry=max(0, outcome.entry),
+                )
             )
         elif outcome.status == "quota_exceeded":
             self._refuse(frame, quota_refusal(self._broker, partition, outcome), outcome.due)

@@ -13,6 +13,7 @@ from partq.broker.peers.peer_client import (
     max_bytes,
 )
 from partq.core.model import PartitionId
+from partq.core.numbering.scheduled_ids import AT_ONCE, DueTime
 from partq.errors import (
     BadRequestError,
     NotOwnerError,
@@ -25,6 +26,7 @@ from partq.path_names import quoted
 from partq.server.memory import Hold
 from partq.wire import batch
 from partq.wire.calls.answers import UNSET, PublishResult, PublishResults
+from partq.wire.calls.bodies import DELIVER_AFTER, DELIVER_AT
 from partq.wire.calls.replies import to_error
 from partq.wire.frame import ATOMIC
 
@@ -45,6 +47,10 @@ class MessagePlace:
     offset: int | None
     """None: a repeat of one that is stored, so long ago that its place is forgotten."""
     is_duplicate: bool = False
+    scheduled: str = ""
+    """The id under which it waits until it is due, or has waited; empty: it does not."""
+    due_ms: int = -1
+    """When it is due; -1: it does not wait, or nobody knows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,13 +93,21 @@ class MessageForwarder:
     """
 
     def __init__(
-        self, broker: Broker, forwarding: Forwarding, producer: str, *, ttl_ms: int, age_ms: int
+        self,
+        broker: Broker,
+        forwarding: Forwarding,
+        producer: str,
+        *,
+        ttl_ms: int,
+        age_ms: int,
+        due: DueTime = AT_ONCE,
     ) -> None:
         self._broker = broker
         self._forwarding = forwarding
         self._producer = producer
         self._ttl_ms = ttl_ms
         self._age_ms = age_ms
+        self._due = due
 
     async def forward(
         self, partition: PartitionId, rows: list[StorableMessage]
@@ -129,6 +143,10 @@ class MessageForwarder:
             headers[TTL] = str(self._ttl_ms)
         if self._age_ms:
             headers[AGE] = str(self._age_ms)
+        if self._due.due_ms:
+            headers[DELIVER_AT] = str(self._due.due_ms)
+        elif self._due.after_ms:
+            headers[DELIVER_AFTER] = str(self._due.after_ms)
         try:
             answer = await forwarding.peers.call(
                 "POST",
@@ -188,4 +206,8 @@ def _outcome(result: PublishResult) -> Outcome:
     if result.partition is UNSET or result.offset is UNSET:
         raise ValueError("a result has neither a place nor an error")
     partition = PartitionId.parse(result.partition)
-    return MessagePlace(partition, result.offset, result.is_duplicate is True)
+    return MessagePlace(
+        *(partition, result.offset, result.is_duplicate is True),
+        scheduled="" if result.scheduled is UNSET else result.scheduled,
+        due_ms=-1 if result.due_ms is UNSET else result.due_ms,
+    )

@@ -26,6 +26,7 @@ from partq.broker.operations.publish.quota_refusal import quota_refusal
 from partq.broker.operations.publish.request_partitioner import RequestPartitioner
 from partq.core.model import PartitionId
 from partq.core.numbering.message_ids import id_digest
+from partq.core.numbering.scheduled_ids import AT_ONCE, DueTime, ScheduledId
 from partq.core.producer_series import runs, series_name
 from partq.errors import (
     NotOwnerError,
@@ -67,6 +68,7 @@ class MessageWriter:
         ttl_ms: how long they may wait to be delivered; 0: no limit.
         age_ms: how long ago they were first sent; 0: never before, or nobody says.
         is_whole: whether one write stores all of them, or none; they have one key.
+        due: when they are to be stored in the log.
     """
 
     def __init__(
@@ -79,15 +81,17 @@ class MessageWriter:
         ttl_ms: int,
         age_ms: int,
         is_whole: bool = False,
+        due: DueTime = AT_ONCE,
     ) -> None:
         self._broker = broker
         self._is_whole = is_whole
         self._forwarder = MessageForwarder(
-            broker, forwarding, producer, ttl_ms=ttl_ms, age_ms=age_ms
+            broker, forwarding, producer, ttl_ms=ttl_ms, age_ms=age_ms, due=due
         )
         self._producer = producer
         self._ttl_ms = ttl_ms
         self._age_ms = age_ms
+        self._due = due
         self._outcomes: list[Outcome | None] = [None] * count
         self._rows: dict[PartitionId, list[StorableMessage]] = {}
         self._refused: dict[Series, PartqError] = {}
@@ -303,6 +307,8 @@ class MessageWriter:
                 ttl_ms=self._ttl_ms,
                 age_ms=self._age_ms,
                 start=carried.due if carried is not None else -1,
+                due_ms=self._due.due_ms,
+                after_ms=self._due.after_ms,
                 message_id=id_digest(rows[0].message_id) if rows[0].message_id else "",
             )
         except NotOwnerError:
@@ -333,8 +339,11 @@ class MessageWriter:
         Raises:
             PartqError: they are not.
         """
-        if result.status == "known_id":
-            return [MessagePlace(partition, None, is_duplicate=True) for _ in rows]
+        scheduled = str(ScheduledId(partition, result.entry)) if result.entry > 0 else ""
+        if result.status in {"known_id", "parked"}:
+            is_known = result.status == "known_id"
+            place = MessagePlace(partition, None, is_known, scheduled, result.due_ms)
+            return [place] * len(rows)
         if result.status not in {"stored", "duplicate"}:
             refusal = _refusal(self._broker, result, partition, rows[0])
             self._broker.metrics.refused(refusal.code)
@@ -342,7 +351,8 @@ class MessageWriter:
         is_duplicate = result.status == "duplicate"
         return [
             MessagePlace(
-                partition, result.offset + at if result.offset >= 0 else None, is_duplicate
+                *(partition, result.offset + at if result.offset >= 0 else None, is_duplicate),
+                scheduled=scheduled,
             )
             for at in range(len(rows))
         ]

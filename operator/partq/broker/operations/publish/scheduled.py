@@ -8,6 +8,7 @@ from partq.core.hashing import slot_of
 from partq.core.model import PartitionId
 from partq.core.numbering.scheduled_ids import ScheduledId
 from partq.errors import BadBatchError, UnavailableError, UndecodableError
+from partq.store.records.stored_partition import StoredPartition
 from partq.store.scheduled_entries import (
     ScheduledEntries,
     ScheduledEntry,
@@ -25,6 +26,7 @@ from partq.wire.calls.scheduled import (
     ScheduledPage,
     ScheduledQuery,
 )
+from partq.wire.calls.status import StatusAnswer
 
 READ_BYTES = 1024 * 1024
 READ_ENTRIES = 256
@@ -243,3 +245,18 @@ async def drop(
         if broker.clock() >= ends_at:
             result.more = True
             return result
+
+
+async def add_scheduled(
+    broker: Broker, records: Mapping[PartitionId, StoredPartition], answer: StatusAnswer
+) -> None:
+    """Add what waits to the status of partitions of which anything does.
+
+    Raises:
+        StoreUnavailableError: nothing was read.
+    """
+    waiting = [partition for partition, record in records.items() if record.scheduled_bytes]
+    for partition, counts in (await _entries(broker).read_counts(waiting)).items():
+        row = answer.partitions[str(partition)]
+        row.scheduled, row.next_due_ms = counts.entry_count, counts.next_due_ms
+        row.scheduled_bytes = counts.size_bytes

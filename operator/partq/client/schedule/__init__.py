@@ -1,0 +1,1 @@
+"""Messages that are delivered later: when they are due, their cancellation."""
