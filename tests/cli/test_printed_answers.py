@@ -107,7 +107,7 @@ LETTERS = {
     "next": {"1.0": 6, "1.1": 1}, "why": "end", "trimmed": {"1.0": 4}, "unavailable": {},
     "missing": {"1.0": [[0, 1], [2, 4]]},
 }  # fmt: skip
-SCHEDULED = [
+SCHEDULED: Any = [
     {
         "messages": [
             {"id": f"1.0/{number:016d}", "due_ms": 1_796_126_400_000 + number, "count": number,
@@ -119,6 +119,7 @@ SCHEDULED = [
     for numbers in ((1, 2), (3, 4))
 ]  # fmt: skip
 SCHEDULED_IN_PART = {**SCHEDULED[1], "unavailable": {"1.2": ERROR}}
+SCHEDULED_LISTS: Any = (SCHEDULED, [{"messages": []}], [SCHEDULED_IN_PART])
 HOLES: Any = {
     **LETTERS,
     "trimmed": {"1.1": 7},
@@ -297,7 +298,7 @@ CASES: Sequence[tuple[Any, Answers]] = [
     *(
         (("scheduled", *more), {"GET /scheduled": pages})
         for more in (("list",), ("list", "--json", "--limit", "3", "--key", "k"))
-        for pages in (SCHEDULED, [{"messages": []}], [SCHEDULED_IN_PART])
+        for pages in SCHEDULED_LISTS
     ),
     *(
         (
