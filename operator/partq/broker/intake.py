@@ -74,8 +74,8 @@ class BatchIntake:
         `fixed_generation`: of fixed numbers the partition's layout that they were counted for.
         `start`: the due number of a producer that only a predecessor knows; -1: of any other.
         `message_id`: the digest of the id of its only message; empty: it has none.
-        `due_ms`, or else `after_ms`: it waits beside the log until then, or for so long; 0: it
-        does not.
+        `due_ms`, or else `after_ms`: it waits beside the log until then, or for that many ms; 0:
+        it does not.
 
         Raises:
             BadRequestError, BadBatchError, BatchTooLargeError, WrongPartitionError,

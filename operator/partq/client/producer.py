@@ -366,7 +366,7 @@ class Producer(Transactions):
     async def cancel_scheduled(self, scheduled: str) -> bool:
         """Cancel a message that waits until it is due, by the `scheduled` of its position.
 
-        True: it is never delivered. False: it was delivered or cancelled before, or there is none.
+        True: it is never delivered. False: it was delivered or cancelled before, or is unknown.
 
         Raises:
             BadRequestError, UnknownPartitionError: it is no id of one.

@@ -134,7 +134,7 @@ async def _messages(
 def cancel(*, connect: Connect, ids: tuple[str, ...], as_json: bool) -> None:
     """Cancel messages by their IDS; each is either cancelled or delivered.
 
-    Exit status 1 when one was delivered or cancelled before, or there is none.
+    Exit status 1 when one was delivered or cancelled before, or is unknown.
     """
     for each in ids:
         ScheduledId.parse(each)

@@ -367,7 +367,7 @@ def _due(given: PublishHeaders) -> DueTime:
     """Return when messages are to be stored in the log, by the headers of their request.
 
     Raises:
-        BadRequestError: more than one says so, or the time is none.
+        BadRequestError: more than one says so, or it is no time.
     """
     at_ms, after_ms, text = (
         *(given.deliver_at_ms, given.deliver_after_ms),
@@ -387,7 +387,7 @@ def _read_time(text: str) -> DueTime:
     """Return the due time that stands in a text of RFC 3339; without an offset it is UTC's.
 
     Raises:
-        BadRequestError: it is none.
+        BadRequestError: it is no time.
     """
     try:
         at = datetime.fromisoformat(text)
