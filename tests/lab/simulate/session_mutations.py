@@ -6,7 +6,7 @@ from partq.client.sessions.session_consumer import SessionConsumer
 from partq.core.group.planner import GroupType
 from partq.core.sessions.session_book import SessionBook
 from partq.core.sessions.session_locks import SessionLocks
-from partq.lab.simulate.schedule import WIDE
+from partq.lab.simulate.schedule import WIDE, Event
 from tests.lab.simulate.mutation import Mutation, code, lua, text
 
 SESSIONS = {
@@ -16,6 +16,20 @@ SESSIONS = {
     "is_client_assigned": False, "group_type": GroupType.SESSION, "lock_s": 2.0, "max_span": WIDE,
     "has_states": False, "on_exhausted": "Skip",
 }  # fmt: skip
+
+
+def many_kills(seed: int) -> tuple[Event, ...]:
+    """Kill brokers one after another: what a lost connection leaves lasts for a moment only."""
+    del seed
+    return tuple(
+        event
+        for at in range(12)
+        for event in (
+            Event(0.6 + at * 0.4, "publish", {"count": 6, "gap_s": 0.02}),
+            Event(0.85 + at * 0.4, "broker_kill", {"which": at, "for_s": 0.05, "is_silent": False}),
+        )
+    )
+
 
 SESSION_MUTATIONS = (
     Mutation(
@@ -72,7 +86,7 @@ SESSION_MUTATIONS = (
         "a consumer asks by its name for what it has",
         code(SessionConsumer, "_holds", lambda *_: False),
         frozenset({"L1"}),
-        frozenset({"broker_kill"}),
+        many_kills,
         SESSIONS | {"pod_count": 1, "broker_count": 2, "partition_count": 4, "work_s": 0.4},
     ),
     Mutation(
