@@ -73,6 +73,7 @@ async def test_the_logs_on_other_nodes_are_trimmed(running, outage, monkeypatch)
             broker.owned,
             broker.log,
             broker.trimmer._retention,
+            broker.known_ids,
             broker.metrics,
             groups=lambda: broker.config.groups,
             on_lost=broker.ownership.lose,

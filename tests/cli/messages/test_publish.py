@@ -5,6 +5,7 @@ import json
 import subprocess
 
 from partq import NotStoredError, Producer
+from partq.testing import eventually
 from partq.testing.local_broker import LocalBroker
 from tests.cli.processes import PARTQ
 
@@ -79,3 +80,41 @@ async def test_with_atomic_all_messages_are_stored_or_none(tmp_path):
         assert (done.returncode, done.stderr) == (0, "")
         expected = [{"partition": "1.0", "offset": offset} for offset in range(3)]
         assert [json.loads(line) for line in done.stdout.splitlines()] == expected
+
+
+async def test_a_message_whose_id_is_known_is_counted_as_such(tmp_path):
+    file = tmp_path / "lines.ndjson"
+    lines = [{"value": "a", "message_id": "m"}, {"value": "b", "message_id": "n"}, {"value": "c"}]
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+    async def run(broker, command, *arguments, token=""):
+        token = token or broker.tokens.produce
+        place = ("--url", broker.url, "--queue", "orders", "--token", token)
+        return await asyncio.to_thread(
+            subprocess.run,
+            [*PARTQ, command, *place, *arguments],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    spec = {"duplicateDetection": {}}
+    async with asyncio.timeout(WAIT_S), LocalBroker(partitions=1, spec=spec) as broker:
+        done = await run(broker, "publish", "--id", "m", "x")
+        assert (done.returncode, done.stdout) == (0, "published 1\n")
+        done = await run(broker, "publish", "--id", "m", "x")
+        assert (done.returncode, done.stdout) == (0, "published 0, 1 known\n")
+        done = await run(broker, "publish", "--json", "--input", str(file))
+        assert [json.loads(line) for line in done.stdout.splitlines()] == [
+            {"partition": "1.0", "offset": None, "is_duplicate": True},
+            {"partition": "1.0", "offset": 1},
+            {"partition": "1.0", "offset": 2},
+        ]
+        done = await run(broker, "publish", "--id", "m", "x", "y")
+        assert (done.returncode, "--id is of one message" in done.stderr) == (2, True)
+
+        async def is_told():
+            status = await run(broker, "status", token=broker.tokens.admin)
+            return "2 message ids known" in status.stdout.replace("\n", " ")
+
+        await eventually(is_told, "the status tells of the ids")

@@ -6,8 +6,17 @@ from dataclasses import dataclass, field
 import pytest
 from aiohttp import ClientSession
 
-from partq import BadRequestError, Consumer, KeyConflictError, Message, Producer
+from partq import (
+    BadRequestError,
+    Consumer,
+    KeyConflictError,
+    Message,
+    Producer,
+    ProducerInterceptor,
+    UnsupportedError,
+)
 from partq.core.hashing import slot_of
+from partq.sync import Producer as BlockingProducer
 from partq.testing.local_broker import LocalBroker
 
 WAIT_S = 60.0
@@ -214,3 +223,61 @@ async def test_a_message_with_an_id_keeps_its_place_in_the_order(brokers):
             offsets = [first.offset, second.offset, (await one).offset, (await last).offset]
             assert offsets == [0, 1, 2, 3]
             assert not (await one).is_duplicate
+
+
+class Told(ProducerInterceptor):
+    """Learns where messages are."""
+
+    def __init__(self):
+        self.positions = []
+
+    def on_send_result(self, queue, message, position, error):
+        self.positions.append((message.headers, position, position.is_duplicate))
+
+
+@pytest.mark.req("AZR-29")
+async def test_a_producer_learns_that_its_message_was_there():
+    """Whoever sent the first one, and also without a key."""
+    told = Told()
+    spec = {"duplicateDetection": {}}
+    async with (
+        asyncio.timeout(WAIT_S),
+        LocalBroker(queue="orders", partitions=4, spec=spec) as local,
+        Producer(local.url, queue="orders", token=local.tokens.produce) as first,
+        Producer(
+            local.url, queue="orders", token=local.tokens.produce, interceptors=[told]
+        ) as second,
+    ):
+        place = await first.send_and_wait(b"1", message_id="m")
+        assert (place.offset, place.is_duplicate) == (0, False)
+        answers = [await second.send(b"2", message_id=each) for each in ("m", "n", "m", "n")]
+        places = [await each for each in answers]
+        assert [each.is_duplicate for each in places] == [True, False, True, True]
+        partition, offset = places[0]
+        assert (partition, offset) == (place.partition, -1)
+        assert told.positions[0] == ({"message-id": "m"}, (place.partition, -1), True)
+        assert second.stats().in_flight == 0
+
+        def blocking():
+            with BlockingProducer(local.url, queue="orders", token=local.tokens.produce) as third:
+                return third.send_and_wait(b"3", message_id="m").is_duplicate
+
+        assert await asyncio.to_thread(blocking)
+        found = await read(local, 2)
+    assert found == {"1": [(None, {"message-id": "m"})], "2": [(None, {"message-id": "n"})]}
+
+
+async def test_a_broker_that_knows_no_ids_gets_no_message_with_one():
+    """Of an earlier version, in a queue whose other brokers know them: nothing is stored unseen."""
+    spec = {"duplicateDetection": {}}
+    async with (
+        asyncio.timeout(WAIT_S),
+        LocalBroker(queue="orders", partitions=1, spec=spec) as local,
+        Producer(local.url, queue="orders", token=local.tokens.produce) as producer,
+    ):
+        await producer.send_and_wait(b"1", message_id="m")
+        for connection in producer._sender._connections.values():
+            connection.features = frozenset()
+        with pytest.raises(UnsupportedError, match="without message-ids"):
+            await producer.send_and_wait(b"2", message_id="n")
+        assert (await producer.send_and_wait(b"3")).offset == 1
