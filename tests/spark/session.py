@@ -19,7 +19,7 @@ NO_CODEGEN = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
 """Compiling a plan takes longer than running it on a few hundred rows. Drivers that tests start as
-programs compile theirs, but for one that is killed soon after its start."""
+programs compile theirs, but for those that are killed soon after their start."""
 SETTINGS = {
     "spark.default.parallelism": "2",
     "spark.sql.shuffle.partitions": "2",

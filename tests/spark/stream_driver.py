@@ -8,10 +8,13 @@ from pathlib import Path
 import psutil
 
 from partq.spark.session import open_session
+from tests.spark.session import JAVA_OPTIONS, NO_CODEGEN, SETTINGS
 from tests.spark.stream_run import run_to_end
 
 root = Path(sys.argv[1])
-spark = open_session("killed", master="local[2]", settings={"spark.driver.memory": "1g"})
+# Its life is short: what a compiler gains comes after its end.
+settings = {"spark.driver.memory": "1g", JAVA_OPTIONS: SETTINGS[JAVA_OPTIONS], **NO_CODEGEN}
+spark = open_session("killed", master="local[2]", settings=settings)
 frame = spark.readStream.format("partq").options(**json.loads(os.environ["PARTQ_READ"])).load()
 
 
