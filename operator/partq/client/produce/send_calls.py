@@ -252,17 +252,18 @@ class SendCalls:
         return PreparedMessage(message, encoded, self._interceptors)
 
     async def send_whole(
-        self, prepared: Sequence[PreparedMessage], ttl_ms: int
+        self, prepared: Sequence[PreparedMessage], ttl_ms: int, due: DueTime = AT_ONCE
     ) -> asyncio.Future[Positions]:
         """Take messages of one key, one or more, that are stored all or none."""
         if self._interceptors is None:
-            return await self._send_whole(prepared, ttl_ms)
+            return await self._send_whole(prepared, ttl_ms, due)
         with self._interceptors.notifying_failure([each.message for each in prepared]):
-            return await self._send_whole(prepared, ttl_ms)
+            return await self._send_whole(prepared, ttl_ms, due)
 
     async def _send_whole(
-        self, prepared: Sequence[PreparedMessage], ttl_ms: int
+        self, prepared: Sequence[PreparedMessage], ttl_ms: int, due: DueTime
     ) -> asyncio.Future[Positions]:
+        self._check_due(due)
         key = prepared[0].message.key
         slot = self.partitioner.of_key(key or "")
         slots, encoded = [slot] * len(prepared), [each.encoded for each in prepared]
@@ -276,7 +277,7 @@ class SendCalls:
         told = intercepted(result, self._interceptors, messages)
         add = self._sender.add_whole
         if self._stored is None:
-            add(partition, encoded, slots, told, ttl_ms)
+            add(partition, encoded, slots, told, ttl_ms, due=due)
         else:
             self._add_placed(partition, encoded, slots, told, ttl_ms, self._placed(slots), add)
         return result.future

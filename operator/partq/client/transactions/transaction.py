@@ -2,11 +2,14 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from typing import Self, cast
 
 from partq.client.produce.results import Position
 from partq.client.produce.send_calls import PreparedMessage, SendCalls
+from partq.client.schedule.scheduled_calls import to_due_time
 from partq.core.clocks.time_to_live import to_ttl_ms
+from partq.core.numbering.scheduled_ids import AT_ONCE, DueTime
 from partq.errors import BatchTooLargeError, NotStoredError
 from partq.wire.batch import (
     HEADER_SIZE,
@@ -34,11 +37,18 @@ class Transaction:
     acknowledge each by itself.
     """
 
-    def __init__(self, calls: Callable[[], SendCalls], key: str | None, ttl_ms: int) -> None:
+    def __init__(
+        self,
+        calls: Callable[[], SendCalls],
+        key: str | None,
+        ttl_ms: int,
+        due: DueTime = AT_ONCE,
+    ) -> None:
         self._calls = calls
         self._given = key
         self._known: str | None = None
         self._ttl_ms = ttl_ms
+        self._due = due
         self._prepared: list[PreparedMessage] = []
         self._size_bytes = HEADER_SIZE
         self._state = "is not open"
@@ -74,7 +84,7 @@ class Transaction:
         except BaseException as closed:
             self._give_up(prepared, closed)
             raise
-        stored = await calls.send_whole(prepared, self._ttl_ms)
+        stored = await calls.send_whole(prepared, self._ttl_ms, self._due)
         self._positions = await stored
 
     @staticmethod
@@ -141,7 +151,8 @@ class Transaction:
     def positions(self) -> Sequence[Position]:
         """Where the messages are stored, in the order of the calls; empty without messages.
 
-        An offset of -1: a repeat, so late that the broker has forgotten the place.
+        An offset of -1: a repeat, so late that the broker has forgotten the place. Of messages that
+        wait until they are due, `scheduled` of each is their one id.
 
         Raises:
             RuntimeError: the transaction is not stored, or not yet.
@@ -167,17 +178,22 @@ class Transactions(ABC):
         session_id: str | None = None,
         partition_key: str | None = None,
         ttl_s: float | None = None,
+        deliver_at: datetime | None = None,
+        deliver_after_s: float | None = None,
     ) -> Transaction:
         """Return a transaction for `async with`: its messages are stored all, or none.
 
         `key`, `session_id`, `partition_key`: names for the one key of all its messages, as of
         `send`. None given: each message has it. `ttl_s`: of all its messages, as of `send`.
+        `deliver_at`, `deliver_after_s`: when they are stored in the log, all together, as of
+        `send`; the positions have one id then, by which all of them are cancelled.
         At most 65,536 messages and 16 MiB together, whatever the limits of batches are.
 
         Raises:
             KeyConflictError: two different keys were given; names both.
-            BadRequestError: `ttl_s` is out of range.
+            BadRequestError: `ttl_s`, or a time of delivery, is out of range.
         """
         self._open()
         found = key_of_arguments(key, session_id, partition_key)
-        return Transaction(self._open, found, to_ttl_ms(ttl_s))
+        due = to_due_time(deliver_at, deliver_after_s)
+        return Transaction(self._open, found, to_ttl_ms(ttl_s), due)
