@@ -14,7 +14,7 @@ BOUNDED = {
     "append_batches": "fields",  # of one entry
     "add_event": "ARGV, 2",  # of one event, whose fields the code names
     "unlink_keys": "KEYS",  # UNLINK_COUNT
-    "erase_partition": "KEYS, 5",  # MAX_ERASED
+    "erase_partition": "KEYS, first",  # MAX_ERASED
     "erase_group": "KEYS",  # of one group
 }
 """What is unpacked beside the fixed fields of a hash, and why it is little."""
