@@ -142,7 +142,9 @@ class LogAppender:
             NotOwnerError, NotStoredError: as `submit`; nothing is appended.
         """
         if not self._is_open:
-            raise NotOwnerError(f"partition {self._partition}: this broker gives it up")
+            raise NotOwnerError(
+                f"partition {self._partition}: this broker gives it up; read /layout for its broker"
+            )
         self._reserve(sum(memory_bytes(batch.data) for batch in batches))
         loop, now = asyncio.get_running_loop(), self._clock()
         answers = list[asyncio.Future[AppendResult | PartqError]]()
