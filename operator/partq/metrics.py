@@ -145,6 +145,13 @@ class BrokerMetrics:
         self._known_ids = self._gauge(
             "partq_known_ids", "Ids of messages that partitions of this broker know.", scope
         )
+        self._scheduled = self._gauge(
+            "partq_scheduled_messages", "Scheduled entries of partitions of this broker.", scope
+        )
+        self._scheduled_bytes = self._gauge("partq_scheduled_bytes", "Their size.", scope)
+        self._scheduled_late = self._gauge(
+            "partq_scheduled_late_seconds", "For how long the first of them is due.", scope
+        )
         by_buffer = (*scope, "buffer")
         self._buffer_bytes = self._gauge(
             "partq_buffer_bytes", "Batches in the memory of this broker.", by_buffer
@@ -305,6 +312,12 @@ class BrokerMetrics:
             self._known_ids.clear()
         else:
             self._known_ids.labels(*self._names).set(count)
+
+    def observe_scheduled(self, *, count: int, size_bytes: int, late_s: float) -> None:
+        """Set how much waits until it is due, and for how long the first of it is due."""
+        self._scheduled.labels(*self._names).set(count)
+        self._scheduled_bytes.labels(*self._names).set(size_bytes)
+        self._scheduled_late.labels(*self._names).set(late_s)
 
     def observe_buffers(self, sizes: Mapping[str, tuple[int, int]]) -> None:
         """Set what of batches is in memory, and may be: (bytes, limit) by buffer."""

@@ -41,6 +41,7 @@ from partq.broker.retention.expiry import Expiry
 from partq.broker.retention.periodic_work import LOOK_GAP_S, look_at_times, work_periodically
 from partq.broker.retention.retention import Retention
 from partq.broker.retention.trimmer import Trimmer
+from partq.broker.schedule.backlog import ScheduledBacklog
 from partq.broker.schedule.enqueuer import Enqueuer
 from partq.broker.sessions.session_acceptor import SessionAcceptor
 from partq.core.layout import Layout
@@ -70,6 +71,7 @@ from partq.store.records.members import Members
 from partq.store.records.part_records import PartRecords
 from partq.store.records.partitions import Partitions
 from partq.store.records.pins import Pins
+from partq.store.scheduled_entries import ScheduledEntries
 
 _log = logging.getLogger(__name__)
 
@@ -441,6 +443,12 @@ class Broker:
             expiry=self.expiry,
             trimmer=self.trimmer,
             audit_backlog=self.audit_backlog,
+            measure_scheduled=ScheduledBacklog(
+                *(self.owned, ScheduledEntries(self.store, self.keys)),
+                now_ms=self.expiry.clocks.estimate_ms,
+                clock=self.clock,
+                metrics=self.metrics,
+            ).measure,
             is_ready=lambda: self.is_ready,
         )
 

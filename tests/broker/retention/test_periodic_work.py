@@ -34,6 +34,7 @@ async def test_a_look_that_fails_ends_the_other_looks_and_is_reported():
         expiry=SimpleNamespace(expire=nothing),
         trimmer=SimpleNamespace(trim=lasts),
         audit_backlog=SimpleNamespace(measure=nothing),
+        measure_scheduled=nothing,
         is_ready=lambda: True,
     )
     with pytest.raises(ExceptionGroup) as found:
@@ -45,7 +46,7 @@ async def test_a_look_that_fails_ends_the_other_looks_and_is_reported():
 async def test_a_look_that_redis_does_not_answer_is_logged_under_its_own_name(caplog):
     """Who reads the log at night has to know whether settings, a quota or trimming stand still."""
     caplog.set_level("WARNING", "partq.broker")
-    looks = ("settings", "expiry", "quota", "trimming", "audit backlog")
+    looks = ("settings", "expiry", "quota", "trimming", "audit backlog", "scheduled messages")
     failed = {name: asyncio.Event() for name in looks}
 
     def fails(name):
@@ -63,6 +64,7 @@ async def test_a_look_that_redis_does_not_answer_is_logged_under_its_own_name(ca
             expiry=SimpleNamespace(expire=fails("expiry")),
             trimmer=SimpleNamespace(trim=fails("trimming")),
             audit_backlog=SimpleNamespace(measure=fails("audit backlog")),
+            measure_scheduled=fails("scheduled messages"),
             is_ready=lambda: True,
         )
     )

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from partq.core.hashing import slot_of
 from partq.core.layout import Layout
+from partq.core.numbering.scheduled_ids import AT_ONCE, DueTime
 from partq.errors import BadRequestError, MessageTooLargeError
 from partq.spark.write import batcher, encoding
 from partq.spark.write.batcher import Batcher
@@ -17,6 +18,7 @@ from partq.spark.write.keyless import KeylessSlots
 from partq.spark.write.sink_columns import WriteColumns
 from partq.wire import batch as wire
 from partq.wire.batch import Codec, Message
+from partq.wire.frame import SCHEDULED
 
 COLUMNS = WriteColumns(value=0, key=1, headers=2, event_time=3, ttl_ms=4)
 TYPES = {
@@ -205,6 +207,33 @@ def test_rows_above_what_is_encoded_at_once_are_cut(monkeypatch):
     assert len(runs) > 4
     [(_, batches)] = batches_of(runs).items()
     assert [m.value[0] for r in batches for m in wire.decode(r.data)] == list(range(20))
+
+
+@pytest.mark.parametrize("kind", [pa.int64(), pa.timestamp("us", tz="UTC")])
+def test_rows_that_are_due_at_one_time_are_batches_for_themselves(kind):
+    columns = WriteColumns(0, None, None, None, None, deliver_at=1)
+    scale = 1 if kind == pa.int64() else 1000
+    dues = [None, 5, 5, 7, None, -3]
+    given = [(b"%d" % n, due and due * scale) for n, due in enumerate(dues)]
+    rows = batch_of(given, {"value": pa.binary(), "deliver_at": kind})
+    runs = list(encoder(columns, layout=Layout.first(1)).encode(rows))
+    [(_, batches)] = batches_of(runs).items()
+    assert [(each.due, each.needs, each.count) for each in batches] == [
+        (AT_ONCE, frozenset(), 1),
+        (DueTime(5), {SCHEDULED}, 2),
+        (DueTime(7), {SCHEDULED}, 1),
+        (AT_ONCE, frozenset(), 2),
+    ]
+    assert [m.value for each in batches for m in wire.decode(each.data)] == [
+        b"%d" % n for n in range(6)
+    ]
+
+
+def test_a_time_that_is_none_is_refused():
+    columns = WriteColumns(0, None, None, None, None, deliver_at=1)
+    rows = batch_of([(b"", 2**60)], {"value": pa.binary(), "deliver_at": pa.int64()})
+    with pytest.raises(BadRequestError, match="column 'deliver_at': 1152921504606846976"):
+        list(encoder(columns).encode(rows))
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,7 @@ async def work_periodically(
     expiry: Expiry,
     trimmer: Trimmer,
     audit_backlog: AuditBacklog,
+    measure_scheduled: Look,
     is_ready: Callable[[], bool],
 ) -> None:
     """Look each second, until cancelled; nothing before `refresh` has read the config once.
@@ -57,6 +58,7 @@ async def work_periodically(
         {"expiry": lambda: expiry.expire(), "settings": refresh},
         {"quota": look_at_quota},
         {"trimming": lambda: trimmer.trim(), "audit backlog": lambda: audit_backlog.measure()},
+        {"scheduled messages": measure_scheduled},
     )
     async with asyncio.TaskGroup() as tasks:
         for looks in rounds:

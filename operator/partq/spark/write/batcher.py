@@ -1,13 +1,16 @@
 """Runs of messages → batches of the size that brokers like."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
 from partq.client.produce.batching import ReadyBatch
 from partq.core.model import PartitionId
+from partq.core.numbering.scheduled_ids import at_time
 from partq.spark.write.encoding import EncodedRun
 from partq.wire.batch import Codec, assemble
+from partq.wire.frame import SCHEDULED
 
 MAX_BATCH_MESSAGES = 8192
 MAX_BYTES = 512 * 1024
@@ -26,7 +29,8 @@ class _Open:
 
     def fitting(self, run: EncodedRun) -> int:
         """Return how many messages of `run` still go into this batch; one at least if empty."""
-        if self.runs and self.runs[0].ttl_ms != run.ttl_ms:
+        first = self.runs[0] if self.runs else run
+        if (first.ttl_ms, first.due_ms) != (run.ttl_ms, run.due_ms):
             return 0
         room = MAX_BYTES - self.size_bytes
         count = int(np.searchsorted(np.cumsum(run.sizes), room, side="right"))
@@ -75,4 +79,8 @@ class Batcher:
         sizes = np.concatenate([run.sizes for run in batch.runs])
         ends = np.cumsum(sizes).astype("<u4").tobytes()
         data = assemble(raw, slots, ends, self._codec)
-        return ReadyBatch(data, batch.count, len(raw), batch.runs[0].ttl_ms)
+        first = batch.runs[0]
+        ready = ReadyBatch(data, batch.count, len(raw), first.ttl_ms)
+        if not first.due_ms:
+            return ready
+        return replace(ready, due=at_time(first.due_ms), needs=frozenset((SCHEDULED,)))

@@ -17,6 +17,7 @@ from partq.client.produce.partitioner import SlotCache
 from partq.core.clocks.time_to_live import MAX_TTL_MS
 from partq.core.layout import Layout
 from partq.core.model import SLOT_COUNT, PartitionId
+from partq.core.numbering.scheduled_ids import MAX_AHEAD_DAYS, MAX_DUE_MS
 from partq.errors import BadRequestError, MessageTooLargeError
 from partq.spark.write.earlier_rows import EarlierRows
 from partq.spark.write.keyless import KeylessSlots
@@ -32,7 +33,7 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class EncodedRun:
-    """Messages of one partition and one time to live, in the order of their rows."""
+    """Messages of one partition, time to live and due time, in the order of their rows."""
 
     partition: PartitionId
     raw: memoryview
@@ -40,6 +41,8 @@ class EncodedRun:
     sizes: Ints
     slots: npt.NDArray[np.uint16]
     ttl_ms: int
+    due_ms: int = 0
+    """When they are to be delivered, in ms since 1970; 0: at once."""
 
     def __len__(self) -> int:
         return len(self.sizes)
@@ -51,7 +54,7 @@ class EncodedRun:
         ends = np.concatenate(([0], np.cumsum(self.sizes[:stop])))
         raw = self.raw[int(ends[start]) : int(ends[stop])]
         sizes, slots = self.sizes[start:stop], self.slots[start:stop]
-        return EncodedRun(self.partition, raw, sizes, slots, self.ttl_ms)
+        return EncodedRun(self.partition, raw, sizes, slots, self.ttl_ms, self.due_ms)
 
 
 class RowEncoder:
@@ -111,6 +114,7 @@ class RowEncoder:
         keys = self._column(rows, self._columns.key)
         slots = self._slots(keys, rows.num_rows)
         ttls = self._ttls(rows)
+        dues = self._dues(rows)
         messages = self._messages(rows, keys)
         partitions = self._index_of[slots]
         # Stable: the rows of a partition, so those of a key, stay in their order.
@@ -130,6 +134,9 @@ class RowEncoder:
         if ttls is not None:
             ttls = ttls[order]
             differ |= ttls[1:] != ttls[:-1]
+        if dues is not None:
+            dues = dues[order]
+            differ |= dues[1:] != dues[:-1]
         cuts = [0, *(np.flatnonzero(differ) + 1).tolist(), len(order)]
         for start, stop in pairwise(cuts):
             yield EncodedRun(
@@ -138,6 +145,7 @@ class RowEncoder:
                 sizes[start:stop],
                 slots[start:stop],
                 self._ttl_ms if ttls is None else int(ttls[start]),
+                0 if dues is None else int(dues[start]),
             )
 
     def _column(self, rows: pa.RecordBatch, place: int | None) -> pa.Array | None:
@@ -203,12 +211,19 @@ class RowEncoder:
 
     def _event_times(self, rows: pa.RecordBatch) -> pa.Array | pa.Scalar:
         times = self._column(rows, self._columns.event_time)
+        return _ZERO if times is None else _integers(_milliseconds(times))
+
+    def _dues(self, rows: pa.RecordBatch) -> Ints | None:
+        times = self._column(rows, self._columns.deliver_at)
         if times is None:
-            return _ZERO
-        if pa.types.is_timestamp(times.type):
-            numbers = _numbers(times.cast(pa.timestamp("us", times.type.tz)).cast(pa.int64()))
-            return _integers(numbers // 1000)
-        return _integers(_numbers(times))
+            return None
+        numbers = _milliseconds(times.fill_null(0))
+        if int(numbers.max()) > MAX_DUE_MS:
+            raise BadRequestError(
+                f"column 'deliver_at': {int(numbers.max())} ms since 1970; expected a time that is "
+                f"at most {MAX_AHEAD_DAYS} days ahead, or null for at once"
+            )
+        return np.maximum(numbers, 0)
 
     def _ttls(self, rows: pa.RecordBatch) -> Ints | None:
         ttls = self._column(rows, self._columns.ttl_ms)
@@ -230,6 +245,13 @@ _NIL = pa.scalar(b"\xc0", pa.binary())
 _ZERO = pa.scalar(b"\x00", pa.binary())
 _WIDTHS = (1, 2, 4, 8)
 """Bytes of a number behind its head, where the head is not all."""
+
+
+def _milliseconds(times: pa.Array) -> Ints:
+    """Return timestamps, or integers in milliseconds, as milliseconds since 1970."""
+    if not pa.types.is_timestamp(times.type):
+        return _numbers(times)
+    return _numbers(times.cast(pa.timestamp("us", times.type.tz)).cast(pa.int64())) // 1000
 
 
 def _numbers(column: pa.Array) -> Ints:

@@ -22,6 +22,7 @@ _TAKEN: dict[str, tuple[tuple[type[DataType], ...], str]] = {
     "headers": ((MapType,), "map<string,string>"),
     "event_time": ((TimestampType, *_INTEGERS), "timestamp, or bigint in milliseconds"),
     "ttl_ms": (_INTEGERS, "int or bigint"),
+    "deliver_at": ((TimestampType, *_INTEGERS), "timestamp, or bigint in milliseconds"),
 }
 
 
@@ -34,6 +35,7 @@ class WriteColumns:
     headers: int | None
     event_time: int | None
     ttl_ms: int | None
+    deliver_at: int | None = None
 
 
 def write_columns(schema: StructType) -> WriteColumns:
@@ -69,6 +71,7 @@ def write_columns(schema: StructType) -> WriteColumns:
         headers=places.get("headers"),
         event_time=places.get("event_time"),
         ttl_ms=places.get("ttl_ms"),
+        deliver_at=places.get("deliver_at"),
     )
 
 
