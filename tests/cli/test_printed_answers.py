@@ -20,7 +20,7 @@ GOLDEN = Path(__file__).parent / "printed_answers.txt"
 PATH = "/v1/queues/orders"
 ERROR = {"code": "unavailable", "message": "nobody serves it", "retry_after_ms": 1000}
 
-STATUS = {
+STATUS: Any = {
     "queue": "orders", "namespace": "default", "a_newer_field": 1.0,
     "store": {"version": "7.0.15", "appendonly": True, "appendfsync": "always"},
     "availability": "Unavailable", "unavailable": ["1.2"],
@@ -75,6 +75,11 @@ OLDER_STATUS = {
 }  # fmt: skip
 SOME_STATUS = {**STATUS, "availability": "Limited", "unavailable": ["1.2", "1.3"]}
 """Redis does not answer for the last one of them."""
+WAITING_STATUS: Any = {**STATUS, "groups": {}, "partitions": {
+    name: {**STATUS["partitions"][name], "scheduled": count, "scheduled_bytes": 1000 * count,
+           "next_due_ms": 1_796_126_400_000 + count}
+    for name, count in (("1.0", 3), ("1.1", 2))
+}}  # fmt: skip
 LAYOUT = {
     "queue": "orders", "namespace": "default", "uid": "u", "owners": {"1.0": "orders-0"},
     "generations": [{"generation": 1, "partitions": 4}],
@@ -239,6 +244,7 @@ CASES: Sequence[tuple[Any, Answers]] = [
     (("status",), {"GET /status": [OLDER_STATUS]}),
     (("status",), {"GET /status": [{**STATUS, "totals": {"partitions": "3"}}]}),
     (("status",), {"GET /status": [RESCALED_STATUS]}),
+    (("status",), {"GET /status": [WAITING_STATUS]}),
     (("groups", "--json"), {"GET /status": [STATUS]}),
     (("groups",), {"GET /status": [STATUS]}),
     (("groups", "--json"), {"GET /status": [OLDER_STATUS]}),

@@ -104,6 +104,17 @@ async def test_a_damaged_entry_is_listed_with_what_is_wrong(scene):
     assert await scene.ids("?key=a") == [named(0, 1)], "it may be"
 
 
+async def test_the_status_says_how_much_waits_and_until_when(scene):
+    await scene.park(1, 5, 20)
+    await scene.park(1, 6, 10)
+    status, answer = await scene.call("GET", "/v1/queues/orders/status?max_age_ms=0")
+    assert status == 200
+    row = answer["partitions"]["1.1"]
+    assert (row["scheduled"], row["next_due_ms"], row["scheduled_bytes"] > 0) == (2, DUE + 10, True)
+    assert "scheduled" not in answer["partitions"]["1.0"]
+    assert answer["totals"]["messages"] == 0
+
+
 async def test_each_is_cancelled_once(scene, peers):
     await scene.park(1, 5, 20)
     path = f"{PATH}/{named(1, 5)}"
