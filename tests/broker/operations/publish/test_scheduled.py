@@ -1,5 +1,7 @@
 """What waits until it is due is listed, cancelled and dropped over HTTP, by any broker."""
 
+from dataclasses import replace
+
 import pytest
 
 from partq.core.model import PartitionId
@@ -122,6 +124,17 @@ async def test_each_is_cancelled_once(scene, peers):
         answer = await scene.call("DELETE", path, token=peers.PRODUCE)
         assert answer == (200, {"is_cancelled": is_cancelled})
     assert await scene.ids() == []
+
+
+async def test_of_what_may_have_moved_nobody_says_that_it_was_delivered(scene, peers):
+    owned = scene.running.broker.owned[peers.partition_id(1)]
+    owned.layout = replace(owned.layout, seals={2: 0})
+    await scene.park(1, 5, 20)
+    path = f"{PATH}/{named(1, 5)}"
+    assert await scene.call("DELETE", path) == (200, {"is_cancelled": True})
+    status, answer = await scene.call("DELETE", path)
+    assert (status, answer["error"]["code"]) == (409, "conflict")
+    assert "may wait in another partition" in answer["error"]["message"]
 
 
 @pytest.mark.parametrize("name", ["1.1/5", "1.1/000000000000000x", "1/0000000000000005"])

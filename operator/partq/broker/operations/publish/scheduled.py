@@ -7,7 +7,7 @@ from partq.broker.broker import Broker
 from partq.core.hashing import slot_of
 from partq.core.model import PartitionId
 from partq.core.numbering.scheduled_ids import ScheduledId
-from partq.errors import BadBatchError, UnavailableError, UndecodableError
+from partq.errors import BadBatchError, ConflictError, UnavailableError, UndecodableError
 from partq.store.records.stored_partition import StoredPartition
 from partq.store.scheduled_entries import (
     ScheduledEntries,
@@ -193,15 +193,19 @@ async def cancel(broker: Broker, partition: PartitionId, number: int) -> bool:
 
     Raises:
         NotOwnerError, FencedError: nothing was removed.
+        ConflictError: nothing was removed, and the message may wait in another partition.
         StoreUnavailableError: it may be removed.
     """
     owned = broker.find(partition)
-    cancelled = await _entries(broker).cancel(
-        partition,
-        [number],
-        broker_epoch=owned.broker_epoch,
-    )
-    return cancelled.were_there[0]
+    cancelled = await _entries(broker).cancel(partition, [number], broker_epoch=owned.broker_epoch)
+    (was_there,) = cancelled.were_there
+    if not was_there and owned.layout.seals:
+        raise ConflictError(
+            f"scheduled message {ScheduledId(partition, number)}: it does not wait here, and since "
+            "the partition count was changed it may wait in another partition; list the scheduled "
+            "messages of its key for its present id"
+        )
+    return was_there
 
 
 async def drop(

@@ -16,7 +16,7 @@ from partq.broker.operations.publish.scheduled import (
 )
 from partq.broker.peers.peer_client import FORWARDED
 from partq.core.numbering.scheduled_ids import ScheduledId
-from partq.errors import UnavailableError, UnknownPartitionError
+from partq.errors import ConflictError, UnavailableError, UnknownPartitionError
 from partq.server.body import HOLD
 from partq.wire.calls.scheduled import (
     DropScheduledBody,
@@ -64,7 +64,7 @@ async def list_scheduled(
     PREFIX + "/{partition}/{number}",
     roles=PRODUCERS,
     answers={200: ScheduledCancel},
-    errors=(UnavailableError, UnknownPartitionError),
+    errors=(ConflictError, UnavailableError, UnknownPartitionError),
 )
 async def cancel_scheduled(call: EnteredCall) -> web.Response:
     """Cancel what waits until it is due; it is either cancelled or delivered, never both."""
