@@ -55,7 +55,7 @@ async def test_the_layout_tells_clients_where_everything_is(running, peers, star
         "limits": {"max_message_bytes": 4096, "max_unacked_per_flow": 1000},
         "keyless_policy": running.broker.config.keyless_policy,
         "groups": ["workers"],
-        "features": ["atomic", "message-ids"],
+        "features": ["atomic", "message-ids", "scheduled"],
     }
 
 
