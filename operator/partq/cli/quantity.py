@@ -33,7 +33,7 @@ class Delay(click.ParamType[float]):
         self._max_days = max_days
 
     def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
         """Return seconds."""
         found = _DELAY.fullmatch(value) if isinstance(value, str) else None

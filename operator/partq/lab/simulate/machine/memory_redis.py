@@ -245,13 +245,13 @@ class MemoryRedis:
         found = self.sorted_set(args[0])
         return len(found.order[found.within(args[1], args[2])])
 
-    def _do_zrange(self, args: Args) -> list[Reply]:
+    def _do_zrange(self, args: Args) -> list[bytes]:
         # By rank: a start from 0 on, and a stop that may be -1.
         found = self.sorted_set(args[0]).order
         stop = int(args[2]) + 1 or len(found)
         return _members(found[int(args[1]) : stop], args)
 
-    def _do_zrangebyscore(self, args: Args) -> list[Reply]:
+    def _do_zrangebyscore(self, args: Args) -> list[bytes]:
         found = self.sorted_set(args[0])
         within = found.order[found.within(args[1], args[2])]
         if b"LIMIT" in args:
@@ -317,7 +317,7 @@ class MemoryRedis:
         return gone
 
 
-def _members(found: list[tuple[int, bytes]], args: Args) -> list[Reply]:
+def _members(found: list[tuple[int, bytes]], args: Args) -> list[bytes]:
     if b"WITHSCORES" not in args:
         return [member for _, member in found]
     return [part for score, member in found for part in (member, b"%d" % score)]
