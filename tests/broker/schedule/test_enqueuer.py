@@ -9,7 +9,12 @@ import pytest
 from partq.aio import resolve
 from partq.core.clocks.clock_watch import ClockWatch
 from partq.core.hashing import slot_of
-from partq.errors import NotOwnerError, StaleGenerationError, StoreUnavailableError
+from partq.errors import (
+    NotOwnerError,
+    StaleGenerationError,
+    StoreFullError,
+    StoreUnavailableError,
+)
 from partq.store.records.log import AppendBatch
 from partq.testing import eventually
 from partq.testing.frame_peers import make_batch
@@ -191,7 +196,8 @@ async def test_an_owner_that_gives_up_appends_nothing_more(running, owned):
         await owned.appender.enqueue([AppendBatch("", 1, 1, b"x", kind="enqueue")])
 
 
-async def test_a_store_that_does_not_answer_is_asked_again(running, owned, monkeypatch):
+@pytest.mark.parametrize("error", [StoreUnavailableError("no answer"), StoreFullError("full")])
+async def test_a_store_that_does_not_answer_is_asked_again(running, owned, monkeypatch, error):
     (parked,) = await submit(owned, later("a"))
     await let_be_due(running, owned, parked)
     entries, failures = running.broker.enqueuer._entries, []
@@ -200,7 +206,7 @@ async def test_a_store_that_does_not_answer_is_asked_again(running, owned, monke
     async def fail_once(*args, **more):
         if not failures:
             failures.append(args)
-            raise StoreUnavailableError("no answer")
+            raise error
         return await read(*args, **more)
 
     monkeypatch.setattr(entries, "read", fail_once)

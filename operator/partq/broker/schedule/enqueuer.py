@@ -13,7 +13,7 @@ from partq.broker.schedule.entry_mover import EntryMover
 from partq.core.clocks.clock_watch import MAX_JUMP_S
 from partq.core.layout import Layout
 from partq.core.model import PartitionId
-from partq.errors import BadBatchError, ConflictError, PartqError, StoreUnavailableError
+from partq.errors import BadBatchError, ConflictError, PartqError
 from partq.store.connection import Store
 from partq.store.keys import Keys
 from partq.store.records.log import AppendBatch
@@ -118,7 +118,7 @@ class Enqueuer:
                 wait_s = await self._enqueue(owned) if is_carried else RETRY_S
             except ConflictError:
                 return  # another broker has claimed it, as the next append says
-            except StoreUnavailableError as error:
+            except PartqError as error:
                 await until_answered.failed(
                     "what is due in partition %s: %s; asking again", owned.id, error
                 )
