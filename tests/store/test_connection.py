@@ -304,8 +304,8 @@ GROWS = {
 }  # fmt: skip
 """Scripts that a full Redis refuses: they make something new."""
 READS = {
-    "find_bytes", "find_time", "read_due", "read_entries", "read_positions", "read_scheduled",
-    "read_times",
+    "find_bytes", "find_time", "read_due", "read_positions", "read_scheduled", "read_times",
+    "read_waiting",
 }  # fmt: skip
 """Scripts that write nothing."""
 

@@ -51,7 +51,7 @@ from partq.store.records.partitions import Partitions
 from partq.store.records.pins import Pins
 from partq.store.schedule.due_entries import DueEntries
 from partq.store.schedule.entry_moves import EntryMoves, Gift, WaitingEntry
-from partq.store.scheduled_entries import ScheduledEntries
+from partq.store.schedule.scheduled_entries import ScheduledEntries
 from partq.store.session_locks import LockRecords
 from partq.wire.audit import encode_record
 
@@ -336,7 +336,7 @@ CASES = {
     "keep_field": Case(lambda to: to.leases.peer_token("drawn")),
     "mark_lost": Case(lambda to: to.members.mark_lost(GROUP, "m-0")),
     "read_positions": Case(lambda to: to.log.read_positions(P, [3], broker_epoch=EPOCH)),
-    "read_entries": Case(lambda to: to.moves.read(P, None, max_entries=1, max_bytes=1)),
+    "read_waiting": Case(lambda to: to.moves.read(P, None, max_entries=1, max_bytes=1)),
     "give_entries": Case(lambda to: to.give(), first=lambda to: to.park_and_seal()),
     "adopt_entries": Case(lambda to: to.moves.adopt(P, Q, [LEAVING], broker_epoch=EPOCH)),
     "forget_given": Case(lambda to: to.give_and_forget(), first=lambda to: to.give()),

@@ -71,7 +71,7 @@ from partq.store.records.members import Members
 from partq.store.records.part_records import PartRecords
 from partq.store.records.partitions import Partitions
 from partq.store.records.pins import Pins
-from partq.store.scheduled_entries import ScheduledEntries
+from partq.store.schedule.scheduled_entries import ScheduledEntries
 
 _log = logging.getLogger(__name__)
 

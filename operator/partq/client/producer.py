@@ -369,7 +369,8 @@ class Producer(Transactions):
         True: it is never delivered. False: it was delivered or cancelled before, or is unknown.
 
         Raises:
-            BadRequestError, UnknownPartitionError: it is no id of one.
+            BadRequestError: it is no id of a scheduled message.
+            ConflictError, UnknownPartitionError: the partition count has changed; list its new id.
             UnavailableError and others: its broker has not answered; ask again.
         """
         self._open()

@@ -4,7 +4,7 @@ import re
 
 from partq.broker.operations.gauges import render_metrics
 from partq.broker.schedule.backlog import GAP_S, ScheduledBacklog
-from partq.store.scheduled_entries import ScheduledEntries
+from partq.store.schedule.scheduled_entries import ScheduledEntries
 from tests.store.parked import park
 
 FAR_MS = 4_000_000_000_000

@@ -223,7 +223,6 @@ async def test_an_entry_takes_its_time_to_live_and_its_id_along(stage):
 async def test_two_changes_one_after_the_other(stage):
     """The last partition waits until the one between them has all that is on its way."""
     await stage.prepare((GOES,), (STAYS,))
-    await stage.partitions.read(NEW)
     await stage.store.read("HSET", stage.keys.meta(NEW), "open", "1")
     await stage.seal(NEW, NEXT, (), GIVEN)
     assert not await stage.carry(taker=NEXT, predecessors={NEW: GIVEN})

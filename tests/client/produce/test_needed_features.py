@@ -1,19 +1,10 @@
 """Batches that not every broker may get: they fail before they are sent to one that cannot."""
 
-import pytest
-
 from partq.client.produce.batching import ReadyBatch
-from partq.client.transport.answers import check_features
-from partq.client.transport.layout import QueueLayout
+from partq.client.transport.answers import unsupported
 from partq.errors import OutcomeUnknownError, UnsupportedError
 from partq.wire import batch
 from partq.wire.batch import Codec, Message
-from partq.wire.calls.answers import (
-    BrokerUrl,
-    LayoutAnswer,
-    LayoutGeneration,
-    Limits,
-)
 from tests.client.produce.test_partition_sender import LATER, TIMEOUT_S, Line
 
 NEEDED = frozenset({"scheduled"})
@@ -67,17 +58,7 @@ def test_what_a_batch_needs_stays_with_both_its_parts_when_it_is_cut():
     assert head.needs == tail.needs == NEEDED
 
 
-def test_a_call_hears_the_name_of_what_is_missing_and_what_to_do():
-    check_features(["atomic"], ["atomic", "scheduled"], "the broker")
-    with pytest.raises(UnsupportedError, match=r"without message-ids, .* upgrade brokers first"):
-        check_features(["atomic", "message-ids"], {"atomic"}, "the broker")
-
-
-@pytest.mark.parametrize(("told", "features"), [({}, []), ({"features": ["atomic"]}, ["atomic"])])
-def test_a_layout_says_the_features_of_the_broker_that_answers(told, features):
-    answer = LayoutAnswer(
-        queue="orders", namespace="default", uid="u", generations=[LayoutGeneration(1, 2)],
-        brokers=[BrokerUrl("b-0", "http://b-0")], owners={}, limits=Limits(1000, 100),
-        keyless_policy="Random", groups=[], **told,
-    )  # fmt: skip
-    assert QueueLayout.of(answer).features == frozenset(features)
+def test_an_error_has_the_names_of_what_is_missing_and_what_to_do():
+    error = unsupported({"message-ids", "atomic"}, "the broker")
+    assert "the broker is of a version without atomic, message-ids, " in error.message
+    assert "nothing was sent: upgrade brokers first" in error.message

@@ -17,7 +17,7 @@ from partq.store.lua import load_scripts
 from partq.store.records.log import AppendBatch, Log
 from partq.store.records.partitions import Partitions
 from partq.store.schedule.due_entries import DueEntries
-from partq.store.scheduled_entries import ScheduledEntries
+from partq.store.schedule.scheduled_entries import ScheduledEntries
 
 P = PartitionId(1, 0)
 START_S = 1_800_000_000.0

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 
 from partq.broker.broker import Broker
 from partq.broker.operations.coordinator_calls import flow_details, session_counts
-from partq.broker.operations.publish.scheduled import add_scheduled
+from partq.broker.operations.publish.scheduled import add_scheduled_counts
 from partq.broker.operations.rescale_status import read_rescale
 from partq.broker.partition.consumed_partition import ConsumedPartition
 from partq.broker.partition.key_counts import KeyCounts, count_keys
@@ -175,7 +175,7 @@ async def read_status(broker: Broker, ask: Ask) -> StatusAnswer:
         groups=views,
         rescale=await read_rescale(broker) or UNSET,
     )
-    await add_scheduled(broker, records, answer)
+    await add_scheduled_counts(broker, records, answer)
     return answer
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from partq.broker.partition.owned_partition import OwnedPartition
 from partq.core.model import PartitionId
 from partq.metrics import BrokerMetrics
-from partq.store.scheduled_entries import ScheduledEntries
+from partq.store.schedule.scheduled_entries import ScheduledEntries
 
 GAP_S = 5.0
 """Between two looks."""

@@ -122,7 +122,7 @@ class SealedBatch:
         self.needs = needs
         """Features without which a broker must not get it."""
         self.is_whole = is_whole
-        """Its messages have one key and belong together: they are stored all, or none."""
+        """Its messages belong together: they are stored all, or none."""
         self.message_id = message_id
         """The digest of its only message's id; empty: it has none."""
         self.due = due

@@ -83,7 +83,8 @@ class PublishConnection:
             batch.ttl_ms,
             batch.age_ms,
             batch.message_id,
-            *batch.due,
+            batch.due.due_ms,
+            batch.due.after_ms,
         )
         self.broker.send(frame, batch.data)
 

@@ -73,7 +73,11 @@ class ScheduledPosition(Position):
 
 
 def answered_offset(offset: int, *, is_known: bool, entry: int) -> int:
-    """Return what a broker has answered of a batch as one number, which `position_of` reads."""
+    """Return what a broker has answered of a batch as one number, which `position_of` reads.
+
+    From 0 on an offset; -1: it is not known; -2: the id is known. Of an entry that waits, or has
+    waited: -4 less twice its number, and one less if another message with the same id is there.
+    """
     if entry:
         return -2 * entry - 4 - is_known
     return KNOWN_ID_OFFSET if is_known else offset
@@ -93,7 +97,10 @@ class MessageResult(Protocol):
     """Takes the fate of messages that follow each other in one partition."""
 
     def stored(self, partition: PartitionId, offset: int, count: int) -> None:
-        """Learn that the next `count` messages are stored from `offset` on."""
+        """Learn that the next `count` messages are stored from `offset` on.
+
+        Below 0 it is no offset: `position_of` says what it means, and it is the same for all.
+        """
 
     def failed(self, partition: PartitionId, error: PartqError, count: int) -> None:
         """Learn that the next `count` messages have failed."""

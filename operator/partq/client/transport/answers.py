@@ -40,24 +40,12 @@ def unusable(what: str, reason: object) -> InternalError:
     )
 
 
-def check_features(needed: Collection[str], features: Collection[str], who: str) -> None:
-    """See that a broker can do all that a call needs.
-
-    Args:
-        needed: by the call, by the names of `wire/frame.py`.
-        features: of the broker, as `ProducerWelcome`, `Bound` or `QueueLayout` has them.
-        who: the broker, at the beginning of a sentence.
-
-    Raises:
-        UnsupportedError: it cannot; nothing was sent.
-    """
-    missing = frozenset(needed).difference(features)
-    if missing:
-        raise unsupported(missing, who)
-
-
 def unsupported(missing: Collection[str], who: str) -> UnsupportedError:
-    """Return the error of a call that needs what a broker cannot do."""
+    """Return the error of a call that needs what a broker cannot do; nothing was sent.
+
+    `missing`: features, by the names of `wire/frame.py`. `who`: the broker, at the beginning of
+    a sentence.
+    """
     names = ", ".join(sorted(missing))
     return UnsupportedError(
         f"{who} is of a version without {names}, which the call needs; nothing was sent: upgrade "

@@ -33,8 +33,6 @@ class QueueLayout:
     groups: frozenset[str]
     client_assigned: frozenset[str] = frozenset()
     """Those of them whose members choose their partitions."""
-    features: frozenset[str] = frozenset()
-    """What the broker that answered can do, by the names of `wire/frame.py`."""
     knows_ids: bool = False
     """Whether brokers drop messages whose id is known: one without a key goes where its id does."""
 
@@ -66,7 +64,6 @@ class QueueLayout:
                 client_assigned=frozenset(
                     () if answer.client_assigned is UNSET else answer.client_assigned
                 ),
-                features=frozenset(() if answer.features is UNSET else answer.features),
                 knows_ids=answer.knows_ids is True,
             )
         except (ValueError, PartqError) as error:

@@ -5,6 +5,7 @@ from hashlib import sha1
 from typing import NamedTuple
 
 from partq.core.model import BrokerEpoch, PartitionId
+from partq.core.numbering.scheduled_ids import number_text
 from partq.store.connection import Store
 from partq.store.keys import Keys
 from partq.store.refusals import FENCED, fenced
@@ -12,7 +13,6 @@ from partq.store.server import Channel
 
 CARRIED = "carried"
 """Field of a partition's hash `meta`: its predecessors have no entries for it any more."""
-
 
 Leaving = tuple[bytes, bytes]
 """Of an entry that was given: the field of the hash `leaving`, and its text."""
@@ -57,9 +57,9 @@ class EntryMoves:
         Raises:
             StoreUnavailableError: no answer.
         """
-        place = (-1, _number(0)) if after is None else (after.due_ms, _number(after.number))
+        place = (-1, number_text(0)) if after is None else (after.due_ms, number_text(after.number))
         found = await self._store.run(
-            "read_entries",
+            "read_waiting",
             [self._keys.due(partition), self._keys.scheduled(partition)],
             [*place, max_entries, max_bytes],
             channel=Channel.BULK,
@@ -72,7 +72,8 @@ class EntryMoves:
     async def give(self, giver: PartitionId, taker: PartitionId, gifts: Sequence[Gift]) -> int:
         """Take entries out of a sealed predecessor; return how many there were, as they were read.
 
-        They wait nowhere until `adopt` has them; `read_leaving` finds them.
+        They wait nowhere until `adopt` has them; `read_leaving` finds them. -1: the slots have not
+        left the predecessor, as it is not sealed; nothing is taken out.
 
         Raises:
             StoreUnavailableError: no answer; they are taken out, or not.
@@ -82,7 +83,7 @@ class EntryMoves:
         args: list[str | bytes | int] = [taker.generation, str(taker)]
         for entry, part, rest in gifts:
             digest = sha1(entry.data, usedforsecurity=False).hexdigest()
-            args += (_number(entry.number), digest, part, rest)
+            args += (number_text(entry.number), digest, part, rest)
         return int(await self._store.run("give_entries", [p(giver) for p in places], args))
 
     async def read_leaving(self, giver: PartitionId, taker: PartitionId) -> list[Leaving]:
@@ -154,7 +155,3 @@ class EntryMoves:
         answer = await self._store.run("complete_carrying", [key], [broker_epoch, CARRIED])
         if answer == FENCED:
             raise fenced(partition, broker_epoch)
-
-
-def _number(number: int) -> str:
-    return f"{number:016}"

@@ -9,7 +9,7 @@ from partq.core.model import PartitionId
 from partq.core.numbering.scheduled_ids import ScheduledId
 from partq.errors import BadBatchError, ConflictError, UnavailableError, UndecodableError
 from partq.store.records.stored_partition import StoredPartition
-from partq.store.scheduled_entries import (
+from partq.store.schedule.scheduled_entries import (
     ScheduledEntries,
     ScheduledEntry,
     ScheduledPart,
@@ -251,7 +251,7 @@ async def drop(
             return result
 
 
-async def add_scheduled(
+async def add_scheduled_counts(
     broker: Broker, records: Mapping[PartitionId, StoredPartition], answer: StatusAnswer
 ) -> None:
     """Add what waits to the status of partitions of which anything does.

@@ -5,7 +5,7 @@ import pytest
 from partq.core.model import BrokerId
 from partq.errors import FencedError
 from partq.store.records.audit import Audits
-from partq.store.scheduled_entries import ScheduledCounts, ScheduledEntries, ScheduledPlace
+from partq.store.schedule.scheduled_entries import ScheduledCounts, ScheduledEntries, ScheduledPlace
 from tests.audit_record import decode_group
 from tests.store.parked import park
 
