@@ -1,5 +1,6 @@
 """Entries follow their slots in a change of the partition count: each once, whatever dies."""
 
+import asyncio
 from types import SimpleNamespace
 
 import pytest
@@ -12,7 +13,7 @@ from partq.store.records.layout.seals import Seals
 from partq.store.records.log import AppendBatch, Log
 from partq.store.records.partitions import Partitions
 from partq.store.schedule.due_entries import DueEntries
-from partq.store.schedule.entry_moves import EntryMoves
+from partq.store.schedule.entry_moves import NOT_SEALED, EntryMoves
 from partq.wire import batch
 
 OLD, NEW, NEXT = PartitionId(1, 0), PartitionId(2, 4), PartitionId(3, 5)
@@ -188,8 +189,12 @@ async def test_nothing_is_given_before_the_seal(stage):
     await stage.park(OLD, entry(GOES))
     await stage.seals.create_successor(NEW, {OLD: GIVEN}, GIVEN)
     (found,) = await stage.moves.read(OLD, None, max_entries=9, max_bytes=10**6)
-    assert await stage.moves.give(OLD, NEW, [(found, b"", b"")]) == -1
+    assert await stage.moves.give(OLD, NEW, [(found, b"", b"")]) == NOT_SEALED
+    await stage.own(NEW)
+    async with asyncio.timeout(10):
+        assert not await stage.carry(), "it is tried again later"
     assert await stage.waiting(OLD) == ["0.50000"]
+    assert not await stage.moves.is_complete(NEW)
 
 
 async def test_a_number_that_is_in_use_grows(stage):

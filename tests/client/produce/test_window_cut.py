@@ -13,6 +13,7 @@ from partq.client.produce.results import ListResult, Position, SingleResult
 from partq.client.produce.slot_routes import SlotRoutes
 from partq.client.produce.window_cut import cut
 from partq.core.model import PartitionId
+from partq.core.numbering.scheduled_ids import AT_ONCE, DueTime
 from partq.core.slot_table import SlotTable
 from partq.errors import NotStoredError
 from partq.wire import batch as wire
@@ -35,11 +36,12 @@ class Told:
         return dict.fromkeys(destinations, self)
 
 
-def sealed(slots, results=None, *, codec=Codec.NONE, ttl_ms=0, deadline=9.0):
+def sealed(slots, results=None, *, codec=Codec.NONE, ttl_ms=0, deadline=9.0, due=AT_ONCE):
     encoded = wire.encode_messages([Message("k", b"%d" % n) for n in range(len(slots))])
     return SealedBatch(
         wire.encode(encoded, slots, codec), results or [(Told(), len(slots))], first=5,
         size_bytes=sum(map(len, encoded)), deadline=deadline, ttl_ms=ttl_ms,
+        due=due,
     )  # fmt: skip
 
 
@@ -79,6 +81,14 @@ def test_a_batch_whose_messages_stay_together_keeps_its_bytes():
     data = [stays.data, goes.data]
     parts = cut_up(stays, goes)
     assert [parts[HOME][0].data, parts[NEW][0].data] == data
+
+
+def test_messages_keep_the_time_at_which_they_are_due():
+    due = DueTime(7)
+    batch = sealed([0, 1], due=due)
+    head, tail = batch.cut(1)
+    parts = cut_up(batch)
+    assert {each.due for each in (head, tail, *parts[HOME], *parts[NEW])} == {due}
 
 
 def test_each_result_hears_of_its_messages_alone():

@@ -191,7 +191,7 @@ def _batch(owned: OwnedPartition, entry: DueEntry, slots: Sequence[range]) -> Ap
         if not holds_all(slots, read_slots(entry.data, header)):
             return None
     except BadBatchError as error:
-        _log.error("partition %s: the entry %d stays: %s", owned.id, entry.number, error)
+        _log.error("partition %s: the scheduled entry %d stays: %s", owned.id, entry.number, error)
         return None
     return AppendBatch(
         *("", entry.number, header.count, entry.data, entry.ttl_ms),

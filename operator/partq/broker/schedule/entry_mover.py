@@ -7,7 +7,7 @@ from partq.broker.partition.owned_partition import OwnedPartition
 from partq.core.model import PartitionId
 from partq.core.slot_table import SlotRanges
 from partq.errors import BadBatchError, UndecodableError
-from partq.store.schedule.entry_moves import EntryMoves, Gift, WaitingEntry
+from partq.store.schedule.entry_moves import NOT_SEALED, EntryMoves, Gift, WaitingEntry
 from partq.wire import batch
 
 MAX_ENTRIES = 128
@@ -30,7 +30,7 @@ class EntryMover:
         self._moves = moves
 
     async def carry(self, owned: OwnedPartition, is_held: IsHeld) -> bool:
-        """Carry all over; False: not yet, as a predecessor waits for entries itself.
+        """Carry all over; False: not yet, as a predecessor is not sealed, or lacks entries.
 
         `is_held`: whether the broker still owns the partition.
 
@@ -44,8 +44,8 @@ class EntryMover:
         is_whole = True
         for giver, ranges in sorted(predecessors.items()):
             was_complete = await self._moves.is_complete(giver)
-            await self._carry_from(owned, giver, ranges, is_held)
-            is_whole = is_whole and was_complete
+            is_sealed = await self._carry_from(owned, giver, ranges, is_held)
+            is_whole = is_whole and was_complete and is_sealed
         if is_whole and is_held():
             await self._moves.complete(owned.id, broker_epoch=owned.broker_epoch)
         return is_whole
@@ -56,7 +56,8 @@ class EntryMover:
         giver: PartitionId,
         ranges: SlotRanges,
         is_held: IsHeld,
-    ) -> None:
+    ) -> bool:
+        """Carry what a predecessor has; False: it is not sealed, as the store knows it now."""
         last: WaitingEntry | None = None
         while is_held():
             # Also what an owner before has left on its way.
@@ -68,11 +69,14 @@ class EntryMover:
                 break
             gifts = [gift for each in entries if (gift := _gift(giver, each, ranges)) is not None]
             given = await self._moves.give(giver, owned.id, gifts) if gifts else 0
+            if given == NOT_SEALED:
+                return False
             # One that differs now was cut for another partition: it is read again.
             if given == len(gifts):
                 last = entries[-1]
         # A late call of an owner before may have given something since.
         await self._adopt(owned, giver)
+        return True
 
     async def _adopt(self, owned: OwnedPartition, giver: PartitionId) -> None:
         gifts = await self._moves.read_leaving(giver, owned.id)
@@ -94,7 +98,7 @@ def _gift(giver: PartitionId, entry: WaitingEntry, ranges: SlotRanges) -> Gift |
             return Gift(entry, b"", b"")
         messages = [batch.encode_message(each) for each in batch.decode(entry.data)]
     except (BadBatchError, UndecodableError) as error:
-        _log.error("partition %s: the entry %d stays: %s", giver, entry.number, error)
+        _log.error("partition %s: the scheduled entry %d stays: %s", giver, entry.number, error)
         return None
 
     def cut(is_given: bool) -> bytes:

@@ -93,7 +93,7 @@ class AppendBatch:
         """What the script is told beside the rest; empty: nothing."""
         if self.kind == "append" and not self.message_id:
             return ""
-        return f"{self.kind} {self.due_ms} {self.after_ms} {self.message_id or '-'} 0 0"
+        return f"{self.kind} {self.due_ms} {self.after_ms} {self.message_id or '-'}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,9 @@ from partq.store.server import Channel
 CARRIED = "carried"
 """Field of a partition's hash `meta`: its predecessors have no entries for it any more."""
 
+NOT_SEALED = -1
+"""Of `give_entries`: the slots have not left the predecessor; nothing is taken out."""
+
 Leaving = tuple[bytes, bytes]
 """Of an entry that was given: the field of the hash `leaving`, and its text."""
 
@@ -72,8 +75,7 @@ class EntryMoves:
     async def give(self, giver: PartitionId, taker: PartitionId, gifts: Sequence[Gift]) -> int:
         """Take entries out of a sealed predecessor; return how many there were, as they were read.
 
-        They wait nowhere until `adopt` has them; `read_leaving` finds them. -1: the slots have not
-        left the predecessor, as it is not sealed; nothing is taken out.
+        They wait nowhere until `adopt` has them; `read_leaving` finds them. `NOT_SEALED`: none is.
 
         Raises:
             StoreUnavailableError: no answer; they are taken out, or not.

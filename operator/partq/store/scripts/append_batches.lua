@@ -37,10 +37,9 @@
 --          none), how many ms ago it was first sent (0: never before), CRC-32C of the body as it
 --          expands, for the audit record (empty: none), the number that is due where there is no record
 --          of the producer, as a predecessor of the partition says (empty: none does), extras
--- extras   empty, or "<kind> <due_ms> <after_ms> <id> <hops> <span>". Kinds: `append`; `schedule`: to be
---          parked until due_ms, or for after_ms if due_ms is 0, or stored if that is over; `enqueue`:
---          the entry with the first number, which is not numbered otherwise. Id: 32 hex digits or
---          "-". Hops and span: 0
+-- extras   empty, or "<kind> <due_ms> <after_ms> <id>". Kinds: `append`; `schedule`: to be parked
+--          until due_ms, or for after_ms if due_ms is 0, or stored if that is over; `enqueue`: the
+--          entry with the first number, which is not numbered otherwise. Id: 32 hex digits or "-"
 -- returns  text "<next> <at_ms> <verdict> ...", one verdict per batch, "<letter>:<offset>:<due>":
 --          S stored, D duplicate, R resend_from, O out_of_sequence, U unknown_producer,
 --          N number_reused, Q quota_exceeded, M moved: not stored, and never will be; -1 where

@@ -11,6 +11,7 @@
 -- ARGV[2...]  number of each, 16 digits
 -- returns  {bytes that wait no more, 1 or 0: it was there and is removed, or was not, ...}
 --          0 FENCED: the caller's broker epoch is over; nothing is removed
+-- The shortest `windowSeconds` (resources/models.py): within it no id is taken twice.
 local SAME_MS = 20000
 
 local record = redis.call("HMGET", KEYS[1], "broker_epoch", "audit", "scheduled_bytes")

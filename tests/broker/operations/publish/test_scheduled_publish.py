@@ -193,28 +193,6 @@ async def test_an_older_broker_gets_nothing_that_it_would_deliver_at_once(
         assert (await producer.send_and_wait(b"v", key="k")).offset == 0
 
 
-async def test_what_is_cut_by_a_change_of_the_partition_count_keeps_its_time(local, producer):
-    """The batch of a list is cut where its slots go to several partitions."""
-    from partq.client.produce.batching import SealedBatch
-    from partq.client.produce.window_cut import cut
-    from partq.core.model import PartitionId
-    from partq.core.numbering.scheduled_ids import DueTime
-    from tests.store.parked import data_of
-
-    class Result:
-        def divided(self, partition, destinations):
-            return dict.fromkeys(destinations, self)
-
-    data = data_of("k", "a", "b")
-    due = DueTime(7)
-    batch = SealedBatch(data, [(Result(), 2)], first=0, size_bytes=9, deadline=1, ttl_ms=0, due=due)
-    head, tail = batch.cut(1)
-    assert (head.due, tail.due) == (due, due)
-    home = PartitionId(1, 0)
-    (part,) = cut(home, [batch], lambda slot: PartitionId(2, 1))[PartitionId(2, 1)]
-    assert part.due == due
-
-
 # ---- what races
 
 
