@@ -8,6 +8,7 @@ from partq.core.model import PartitionId
 from partq.core.numbering.message_ids import id_digest
 from partq.errors import FencedError
 from partq.store.message_ids import IdRecords
+from partq.testing import eventually
 from tests.broker.conftest import queue_and_group
 from tests.broker.rescale.change import ChangeByHand, keys_for_five
 
@@ -115,3 +116,28 @@ async def test_a_former_owner_adopts_nothing(running, rescaler, redis):
     with pytest.raises(FencedError):
         await ids.forget(NEW, broker_epoch=epoch - 1, window_ms=0)
     assert redis.zcard(running.broker.keys.ids(NEW)) == 2
+
+
+async def test_the_id_of_a_message_that_waited_and_is_cancelled_elsewhere_may_be_sent_again(
+    running, rescaler, send, peers
+):
+    moves, _ = keys_for_five(await rescaler.layout())
+
+    async def call(method, path, **more):
+        return (await running.call(method, path, token=peers.PRODUCE, **more))[1]
+
+    body = {"key": moves, "value": "v", "message_id": "a"}
+    later = {"Partq-Deliver-After-Ms": "3600000"}
+    first = await call("POST", MESSAGES, json=body, headers=later)
+    assert first["scheduled"].startswith("1.0/")
+    await rescaler.change(5)
+    scheduled = first["scheduled"].replace("1.0", "2.4")
+
+    async def is_there():
+        return await running.store.read("ZCARD", running.broker.keys.due(NEW)) == 1
+
+    await eventually(is_there, "it waits where its slot is")
+    assert await send(moves, "a") == ("2.4", None)
+    answer = await call("DELETE", f"/v1/queues/orders/scheduled/{scheduled}")
+    assert answer == {"is_cancelled": True}
+    assert await send(moves, "a") == ("2.4", 0)

@@ -14,6 +14,7 @@ from partq.store.records.log import AppendBatch, Log
 from partq.store.records.partitions import Partitions
 from partq.store.schedule.due_entries import DueEntries
 from partq.store.schedule.entry_moves import NOT_SEALED, EntryMoves
+from partq.store.schedule.scheduled_entries import ScheduledEntries
 from partq.wire import batch
 
 OLD, NEW, NEXT = PartitionId(1, 0), PartitionId(2, 4), PartitionId(3, 5)
@@ -223,6 +224,65 @@ async def test_an_entry_takes_its_time_to_live_and_its_id_along(stage):
     names = [stage.keys.id_entries(each) for each in (OLD, NEW)]
     assert await stage.store.read("EXISTS", names[0]) == 0
     assert await stage.store.read("HGET", names[1], message_id) == str(number).encode()
+
+
+async def test_the_id_of_an_entry_is_known_where_it_waits_and_nowhere_else(stage):
+    message_id = "a1" * 16
+    await stage.partitions.create(OLD)
+    await stage.own(OLD)
+    (number,) = await stage.park(OLD, entry(GOES, message_id=message_id))
+    await stage.seal(OLD, NEW, LEFT, GIVEN)
+    old, new = (stage.keys.ids(each) for each in (OLD, NEW))
+    since = await stage.store.read("ZSCORE", old, bytes.fromhex(message_id))
+    with pytest.raises(Dies):
+        await stage.carry(Mortal(stage.moves, 4, "before"))
+    for _ in range(2):  # a repeat
+        await stage.own(NEW)
+        await stage.carry()
+        assert await stage.store.read("ZSCORE", new, bytes.fromhex(message_id)) == since
+        assert await stage.store.read("EXISTS", old) == 0
+    entries = ScheduledEntries(stage.store, stage.keys)
+    await entries.cancel(NEW, [number], broker_epoch=stage.epochs[NEW])
+    assert await stage.store.read("EXISTS", new, stage.keys.id_entries(NEW)) == 0
+
+
+@pytest.mark.parametrize("place", [OLD, NEW])
+async def test_an_id_that_a_later_message_has_made_known_again_stays_where_it_is(stage, place):
+    message_id = "a1" * 16
+    await stage.partitions.create(OLD)
+    await stage.own(OLD)
+    (number,) = await stage.park(OLD, entry(GOES, message_id=message_id))
+    if place == OLD:
+        await stage.store.read("HDEL", stage.keys.id_entries(OLD), message_id)
+    await stage.store.read("ZADD", stage.keys.ids(place), 77, bytes.fromhex(message_id))
+    await stage.seal(OLD, NEW, LEFT, GIVEN)
+    await stage.carry()
+    entries = ScheduledEntries(stage.store, stage.keys)
+    cancelled = await entries.cancel(NEW, [number], broker_epoch=stage.epochs[NEW])
+    assert cancelled.were_there == [True]
+    score = await stage.store.read("ZSCORE", stage.keys.ids(place), bytes.fromhex(message_id))
+    assert score == b"77"
+    assert (await stage.partitions.read(OLD)).scheduled_bytes == 0
+
+
+async def test_numbers_that_are_in_use_are_looked_at_once(stage):
+    """Two partitions in which very much was scheduled at once have the same numbers."""
+    count = 200
+    numbers = await stage.prepare(*[(GOES,)] * count)
+    for number in numbers:
+        await stage.store.read("ZADD", stage.keys.due(NEW), FAR_MS, f"{number:016}")
+    before = await zscore_count(stage.store)
+    await stage.carry()
+    assert await stage.store.read("ZCARD", stage.keys.due(NEW)) == 2 * count
+    looks = await zscore_count(stage.store) - before
+    assert looks < 10 * count
+    found = await stage.store.read("ZRANGE", stage.keys.due(NEW), 0, -1)
+    assert len(found) == 2 * count
+
+
+async def zscore_count(store):
+    text = (await store.read("INFO", "commandstats")).decode()
+    return int(text.partition("cmdstat_zscore:calls=")[2].partition(",")[0] or 0)
 
 
 async def test_two_changes_one_after_the_other(stage):

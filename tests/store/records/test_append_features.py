@@ -6,6 +6,7 @@ import pytest
 
 from partq.core.model import Offset
 from partq.store.records.log import AppendBatch, AppendResult
+from partq.store.schedule.scheduled_entries import ScheduledEntries
 
 HOUR_MS = 3_600_000
 ID, OTHER_ID, THIRD_ID = "a1" * 16, "b2" * 16, "c3" * 16
@@ -331,6 +332,32 @@ async def test_the_id_of_what_waits_names_the_entry_and_stays_known(
         AppendResult("known_id", -1, -1)
     ]
     assert await store.read("EXISTS", keys.id_entries(partition)) == 0
+
+
+async def test_the_id_of_a_later_message_stays_known_though_what_waits_is_cancelled(
+    store, keys, append, partition, broker_epoch
+):
+    batch = AppendBatch("", 0, 1, b"y", message_id=ID)
+    (parked,) = await append(later("", 0, 1, b"x", message_id=ID), max_ids=9)
+    (later_one,) = await append(batch, window_ms=-1, max_ids=9)
+    assert later_one.status == "stored", "the window of what waits is over"
+    entries = ScheduledEntries(store, keys)
+    cancelled = await entries.cancel(partition, [parked.entry], broker_epoch=broker_epoch)
+    assert cancelled.were_there == [True]
+    assert (await append(batch, max_ids=9))[0].status == "known_id"
+
+
+async def test_what_is_cancelled_may_be_sent_again_also_after_the_clock_was_set_back(
+    store, keys, append, partition, broker_epoch
+):
+    """Ids are known by a time that does not fall, entries are numbered by one that does."""
+    ahead_ms = await now_ms(store) + HOUR_MS
+    await store.read("HSET", keys.meta(partition), "at_ms", ahead_ms)
+    (parked,) = await append(later("", 0, 1, b"x", message_id=ID), max_ids=9)
+    entries = ScheduledEntries(store, keys)
+    await entries.cancel(partition, [parked.entry], broker_epoch=broker_epoch)
+    (again,) = await append(AppendBatch("", 0, 1, b"x", message_id=ID), max_ids=9)
+    assert again.status == "stored"
 
 
 # ---- producers with gaps ------------------------------------------------------------------------

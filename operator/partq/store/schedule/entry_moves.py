@@ -113,26 +113,33 @@ class EntryMoves:
     ) -> None:
         """Have entries wait that `read_leaving` has found; none of them twice.
 
+        Their ids are known as in the predecessor, which knows them until `forget`.
+
         Raises:
             FencedError: another broker has claimed the partition; nothing is written.
             StoreUnavailableError: no answer; they wait, or not.
         """
         keys = self._keys
         args: list[str | bytes | int] = [broker_epoch, str(giver)]
-        for field, gift in gifts:
-            due_ms, number, text = gift.split(b" ", 2)
-            args += (field.rpartition(b"/")[2], due_ms, number, text)
-        places = (keys.meta, keys.due, keys.scheduled, keys.id_entries)
+        parts = [(field.rpartition(b"/")[2], *gift.split(b" ", 2)) for field, gift in gifts]
+        ids = [bytes.fromhex(_message_id(text)) for *_, text in parts]
+        known = iter(
+            await self._store.read_each(("ZSCORE", keys.ids(giver), each) for each in ids if each)
+        )
+        for each, message_id in zip(parts, ids, strict=True):
+            since = next(known) if message_id else None
+            args += (*each, since or "")
+        places = (keys.meta, keys.due, keys.scheduled, keys.id_entries, keys.ids)
         if await self._store.run("adopt_entries", [p(taker) for p in places], args) == FENCED:
             raise fenced(taker, broker_epoch)
 
     async def forget(self, giver: PartitionId, fields: Sequence[bytes]) -> None:
-        """Remove from a predecessor what `adopt` has written.
+        """Remove from a predecessor what `adopt` has written, with the ids.
 
         Raises:
             StoreUnavailableError: no answer; a repeat does the rest.
         """
-        keys = [self._keys.meta(giver), self._keys.leaving(giver)]
+        keys = [self._keys.meta(giver), self._keys.leaving(giver), self._keys.ids(giver)]
         await self._store.run("forget_given", keys, fields)
 
     async def is_complete(self, partition: PartitionId) -> bool:
@@ -157,3 +164,7 @@ class EntryMoves:
         answer = await self._store.run("complete_carrying", [key], [broker_epoch, CARRIED])
         if answer == FENCED:
             raise fenced(partition, broker_epoch)
+
+
+def _message_id(text: bytes) -> str:
+    return text.partition(b" ")[0].partition(b"#")[2].decode()

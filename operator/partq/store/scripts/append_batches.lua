@@ -25,7 +25,7 @@
 --          Field "scheduled_number": the number that was drawn last
 -- KEYS[8]  ids: sorted set of ids, 16 bytes each, by when they were known, as at_ms
 -- KEYS[9]  id entries: hash id, 32 hex digits → number of the entry that was parked with it and
---          waits still
+--          waits still, if no later message has made the id known again
 -- ARGV[1]  broker epoch that the caller holds    ARGV[2]  number of the call under this epoch
 -- ARGV[3]  offset that the first message is to have
 -- ARGV[4]  the most bytes that the call may add, -1: no limit
@@ -390,6 +390,7 @@ for i = 8, #ARGV, 10 do
       added = added + #bytes
       if id then
         redis.call("ZADD", ids, at_ms, id_bytes)
+        redis.call("HDEL", id_entries, id)
       end
     end
     if state then

@@ -11,9 +11,6 @@
 -- ARGV[2...]  number of each, 16 digits
 -- returns  {bytes that wait no more, 1 or 0: it was there and is removed, or was not, ...}
 --          0 FENCED: the caller's broker epoch is over; nothing is removed
--- The shortest `windowSeconds` (resources/models.py): within it no id is taken twice.
-local SAME_MS = 20000
-
 local record = redis.call("HMGET", KEYS[1], "broker_epoch", "audit", "scheduled_bytes")
 if record[1] ~= ARGV[1] then
   return 0
@@ -27,17 +24,14 @@ for i = 2, #ARGV do
   if entry then
     local head = string.match(entry, "^%S+ ")
     freed = freed + #entry - #head
-    -- Its id is known no more: the message may be sent again. That of a later message stays known:
-    -- the number is the time when the entry was parked, and no id is taken twice in 20 s.
+    -- Its id is known no more: the message may be sent again. That of a later message stays known.
     local id = string.match(head, "#(%x+)")
     if id and tonumber(redis.call("HGET", KEYS[5], id) or "-1") == tonumber(number) then
       local bytes = string.gsub(id, "%x%x", function(digits)
         return string.char(tonumber(digits, 16))
       end)
       redis.call("HDEL", KEYS[5], id)
-      if tonumber(redis.call("ZSCORE", KEYS[4], bytes) or "0") < tonumber(number) + SAME_MS then
-        redis.call("ZREM", KEYS[4], bytes)
-      end
+      redis.call("ZREM", KEYS[4], bytes)
     end
   end
   table.insert(answer, is_there and 1 or 0)

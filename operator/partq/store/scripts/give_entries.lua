@@ -8,7 +8,8 @@
 -- KEYS[1]  meta: {seal:G, given_number, scheduled_bytes, ...}
 -- KEYS[2]  due    KEYS[3]  scheduled    KEYS[4]  id entries: as append_batches.lua has them
 -- KEYS[5]  leaving: hash "<successor>/<number of the gift>" → "<due_ms> <number> <text>", the text
---          as in `scheduled`; numbers of gifts grow
+--          as in `scheduled`, without an id that a later message has made known again; numbers of
+--          gifts grow
 -- ARGV[1]  G: generation of the change that has taken the slots away    ARGV[2]  successor
 -- ARGV[3...]  of each entry: number, SHA-1 of its batch as the caller has read it, batch that the
 --          successor gets (empty: all of it), batch that stays (empty: none)
@@ -26,20 +27,24 @@ for i = 3, #ARGV, 4 do
   local due_at = redis.call("ZSCORE", due, number)
   local head = text and string.match(text, "^%S+ ")
   if head and due_at and redis.sha1hex(string.sub(text, #head + 1)) == ARGV[i + 1] then
+    local body = string.sub(text, #head + 1)
+    local id = string.match(head, "#(%x+)")
+    if id and tonumber(redis.call("HGET", id_entries, id) or "-1") ~= tonumber(number) then
+      head, id = string.gsub(head, "#%x+", ""), nil
+    end
     last = string.format("%.0f", draw_above(last))
     -- Not by string.format: it cuts bytes off at the first zero.
     redis.call("HSET", leaving, ARGV[2] .. "/" .. last, string.format("%.0f ", tonumber(due_at))
-      .. number .. " " .. (part == "" and text or head .. part))
+      .. number .. " " .. head .. (part == "" and body or part))
     if rest == "" then
       redis.call("ZREM", due, number)
       redis.call("HDEL", scheduled, number)
-      local id = string.match(head, "#(%x+)")
-      if id and tonumber(redis.call("HGET", id_entries, id) or "-1") == tonumber(number) then
+      if id then
         redis.call("HDEL", id_entries, id)
       end
     else
       redis.call("HSET", scheduled, number, head .. rest)
-      grown = grown + #part + #rest - (#text - #head)
+      grown = grown + #part + #rest - #body
     end
     given = given + 1
   end
