@@ -120,6 +120,7 @@ class Broker:
             lease=self.lease,
             metrics=self.metrics,
             wall_clock=wall_clock,
+            judged_ms=lambda partition: self.expiry.clocks.judged_ms(partition),
         )
         self.publish = intake.publish
         self.enqueuer = Enqueuer.of(self, self.expiry.clocks, self._known_layout, self._spawn)

@@ -20,7 +20,7 @@ from partq.errors import (
 )
 from partq.excerpts import excerpt
 from partq.metrics import BrokerMetrics
-from partq.store.records.log import AppendBatch
+from partq.store.records.log import AppendBatch, AppendKind
 from partq.wire import batch
 
 
@@ -34,6 +34,7 @@ class BatchIntake:
         lease: of the broker.
         metrics: of the broker.
         wall_clock: returns unix seconds, to find times that are too far ahead.
+        judged_ms: returns the time of a partition's Redis; None: its clock is in doubt.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class BatchIntake:
         lease: LeaseKeeper,
         metrics: BrokerMetrics,
         wall_clock: Callable[[], float],
+        judged_ms: Callable[[PartitionId], float | None],
     ) -> None:
         self._broker = broker
         self._config = config
@@ -52,6 +54,7 @@ class BatchIntake:
         self._lease = lease
         self._metrics = metrics
         self._wall_clock = wall_clock
+        self._judged_ms = judged_ms
 
     def publish(
         self,
@@ -125,10 +128,17 @@ class BatchIntake:
                 series_of_layout(producer, fixed_generation),
                 *(first, header.count, appended, ttl_ms, digest, age_ms, fixed_generation, start),
                 message_id=message_id,
-                kind="schedule" if due_ms or after_ms else "append",
+                kind=self._kind(partition, due_ms, after_ms),
                 due_ms=due_ms,
                 after_ms=after_ms,
             ),
             reply,
         )
         self._metrics.accepted(header.count, len(data))
+
+    def _kind(self, partition: PartitionId, due_ms: int, after_ms: int) -> AppendKind:
+        if not due_ms and not after_ms:
+            return "append"
+        # Redis may think that it is due, and may be wrong: it waits until the clock is trusted.
+        is_early = due_ms > self._wall_clock() * 1000 and self._judged_ms(partition) is None
+        return "park" if is_early else "schedule"

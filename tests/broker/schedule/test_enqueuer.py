@@ -1,6 +1,7 @@
 """What has waited beside a log is appended by its owner as soon as it is due."""
 
 import asyncio
+import time
 from dataclasses import replace
 from functools import partial
 
@@ -115,6 +116,32 @@ async def test_while_the_clock_is_in_doubt_nothing_is_appended(running, owned, m
     monkeypatch.undo()
     running.broker.expiry.clocks.confirm()
     await eventually(lambda: owned.tail.end == 1, "appended after the confirmation")
+
+
+async def test_what_a_clock_in_doubt_calls_due_waits_for_its_time(
+    running, peers, owned, monkeypatch
+):
+    """Redis's clock has jumped ahead: that of the broker says that it is not due."""
+    monkeypatch.setattr("partq.broker.schedule.enqueuer.RETRY_S", 0.01)
+    intake = running.broker.publish.__self__
+    monkeypatch.setattr(intake, "_wall_clock", lambda: time.time() - 3600)
+    watch = put_watch(running.broker, ClockWatch())
+    watch.observe(10**12, running.clock(), wall_s=2 * 10**9)
+
+    async def send(ahead_s):
+        answer = asyncio.get_running_loop().create_future()
+        due_ms = int((time.time() - 3600 + ahead_s) * 1000)
+        options = {"producer": "", "first": 0, "due_ms": due_ms, "reply": answer.set_result}
+        running.broker.publish(owned.id, data("a"), **options)
+        return (await answer).status
+
+    assert await send(600) == "parked"
+    assert await send(-600) == "stored", "it is due by any clock"
+    assert owned.tail.end == 1
+    await running.broker.expiry.clocks.observe()
+    running.broker.expiry.clocks.confirm()
+    owned.due_news.set()
+    await eventually(lambda: owned.tail.end == 2, "appended after the confirmation")
 
 
 async def test_a_clock_that_runs_ahead_of_what_is_known_is_looked_at_first(running, owned):

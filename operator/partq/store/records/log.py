@@ -32,7 +32,7 @@ Status = Literal[
     "gone",
 ]
 
-AppendKind = Literal["append", "schedule", "enqueue"]
+AppendKind = Literal["append", "schedule", "park", "enqueue"]
 
 _STATUS: dict[str, Status] = {
     "S": "stored",
@@ -80,8 +80,9 @@ class AppendBatch:
     content_crc: int = -1
     """For the audit record: `wire.batch.content_crc`; -1: the record says nothing of it."""
     kind: AppendKind = "append"
-    """`schedule`: it waits beside the log until `due_ms`, or else for `after_ms`. `enqueue`: it is
-    the entry with the number `first`, which has waited, and `producer` is empty."""
+    """`schedule`: it waits beside the log until `due_ms`, or else for `after_ms`; `park`: also if
+    that is over. `enqueue`: it is the entry with the number `first`, which has waited, and
+    `producer` is empty."""
     due_ms: int = 0
     """By Redis's clock; 0: `after_ms` says it."""
     after_ms: int = 0

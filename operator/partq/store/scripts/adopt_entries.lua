@@ -10,8 +10,8 @@
 --          has them
 -- ARGV[1]  broker epoch that the caller holds    ARGV[2]  predecessor
 -- ARGV[3...]  of each entry, by rising numbers of gifts: that number, when it is due, its number,
---          its text as in `scheduled`, since when the predecessor knows its id (empty: it does not,
---          or there is none). A number that is in use here grows until it is not
+--          its text as in `scheduled`, since when the predecessor knows its id (empty: it knows
+--          nothing of it, or there is no id). A number that is in use here grows until it is not
 -- returns  1
 --          0 FENCED: the caller's broker epoch is over
 local meta, due, scheduled, id_entries, ids = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]

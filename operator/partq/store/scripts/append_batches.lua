@@ -38,8 +38,9 @@
 --          expands, for the audit record (empty: none), the number that is due where there is no record
 --          of the producer, as a predecessor of the partition says (empty: none does), extras
 -- extras   empty, or "<kind> <due_ms> <after_ms> <id>". Kinds: `append`; `schedule`: to be parked
---          until due_ms, or for after_ms if due_ms is 0, or stored if that is over; `enqueue`: the
---          entry with the first number, which is not numbered otherwise. Id: 32 hex digits or "-"
+--          until due_ms, or for after_ms if due_ms is 0, or stored if that is over; `park`: parked
+--          also if it is over; `enqueue`: the entry with the first number, which is not numbered
+--          otherwise. Id: 32 hex digits or "-"
 -- returns  text "<next> <at_ms> <verdict> ...", one verdict per batch, "<letter>:<offset>:<due>":
 --          S stored, D duplicate, R resend_from, O out_of_sequence, U unknown_producer,
 --          N number_reused, Q quota_exceeded, M moved: not stored, and never will be; -1 where
@@ -284,7 +285,7 @@ for i = 8, #ARGV, 10 do
   if extras ~= "" then
     local due_ms, after_ms, hex
     kind, due_ms, after_ms, hex = string.match(extras, "^(%l+) (%d+) (%d+) (%S+)")
-    if kind == "schedule" then
+    if kind == "schedule" or kind == "park" then
       due_at = due_ms == "0" and now + tonumber(after_ms) or tonumber(due_ms)
     end
     if hex ~= "-" and (max_ids > 0 or kind == "enqueue") then
@@ -354,7 +355,7 @@ for i = 8, #ARGV, 10 do
     verdict("G", -1, -1, first, -1)
   elseif is_due and kind ~= "enqueue" and room >= 0 and added + #bytes > room then
     refuse(name, state)
-  elseif is_due and due_at > now then
+  elseif is_due and (due_at > now or kind == "park") then
     local number = park(due_at, ARGV[i + 4], id, bytes)
     if id then
       redis.call("ZADD", ids, at_ms, id_bytes)
