@@ -118,9 +118,7 @@ async def test_while_the_clock_is_in_doubt_nothing_is_appended(running, owned, m
     await eventually(lambda: owned.tail.end == 1, "appended after the confirmation")
 
 
-async def test_what_a_clock_in_doubt_calls_due_waits_for_its_time(
-    running, peers, owned, monkeypatch
-):
+async def test_what_a_clock_in_doubt_calls_due_waits_for_its_time(running, owned, monkeypatch):
     """Redis's clock has jumped ahead: that of the broker says that it is not due."""
     monkeypatch.setattr("partq.broker.schedule.enqueuer.RETRY_S", 0.01)
     intake = running.broker.publish.__self__
