@@ -150,7 +150,6 @@ class QueueLimits(Model):
 class DuplicateDetection(Model):
     """Ids of messages that are known for a time, so that a repeat is not stored."""
 
-    # Not below SAME_MS of store/scripts/cancel_scheduled.lua.
     window_seconds: Annotated[int, Field(ge=20, le=604_800)] = 600
     """For how long an id is known, from when a message with it was stored."""
     max_ids_per_partition: Annotated[int, Field(ge=1_000, le=10_000_000)] = 100_000
