@@ -18,6 +18,8 @@ from partq.store.records.configs import Configs
 from partq.store.records.layout.layouts import Layouts
 from partq.store.records.log import AppendBatch, Log
 from partq.store.records.partitions import Partitions
+from partq.store.schedule.entry_moves import EntryMoves
+from partq.store.schedule.scheduled_entries import ScheduledEntries
 from partq.testing import eventually
 from partq.testing.redis_cluster import RedisCluster, command
 from tests.store.answering import until_answered
@@ -176,6 +178,7 @@ async def test_a_group_is_made_or_removed_once_a_replica_has_it(cluster, store):
     """Whoever was told so looks no more: of what a failover forgets nobody would ever hear."""
     owned = await Owned.make(store, 0)
     layouts, configs = Layouts(store, owned.keys), Configs(store, owned.keys)
+    moves, scheduled = EntryMoves(store, owned.keys), ScheduledEntries(store, owned.keys)
     other = PartitionId(1, 1)
     calls = (
         lambda: layouts.create_queue({1: 2}),
@@ -185,6 +188,9 @@ async def test_a_group_is_made_or_removed_once_a_replica_has_it(cluster, store):
         lambda: owned.partitions.create(other),
         lambda: owned.partitions.add_group(P, "new", start="Earliest"),
         lambda: owned.partitions.remove_group(P, GROUP, born=BORN),
+        # What is adopted is removed elsewhere, and what is cancelled is never delivered.
+        lambda: moves.adopt(P, other, [(b"1.0/1", b"9 1 0 x")], broker_epoch=owned.epoch),
+        lambda: scheduled.cancel(P, [1], broker_epoch=owned.epoch),
     )
     await store.info()
     for replica in cluster.replicas:

@@ -80,6 +80,17 @@ async def test_ids_of_a_partition_that_is_removed_stay_for_the_window(
     assert redis.pttl(running.broker.keys.removal(NEW)) > WINDOW_S * 1000
 
 
+async def test_what_is_removed_is_remembered_as_long_as_its_ids(running, rescaler, redis):
+    week_ms = 7 * 24 * 3_600_000
+    keys = running.broker.keys
+    redis.hset(keys.meta(NEW), mapping={"ids": f"1 {week_ms}", "preds": "1.0:0-9"})
+    redis.zadd(keys.ids(NEW), {b"x" * 16: 1})
+    for _ in range(2):  # a repeat
+        await rescaler.seals.erase(NEW)
+        assert redis.pttl(keys.removal(NEW)) > week_ms - 60_000
+        assert redis.pttl(keys.ids(NEW)) > week_ms - 60_000
+
+
 async def test_predecessors_are_asked_until_the_window_is_over(
     running, rescaler, send, clock, monkeypatch
 ):

@@ -3,9 +3,13 @@
 import asyncio
 from functools import partial
 
+import pytest
+
 from partq.aio import resolve
+from partq.broker.operations.publish.scheduled import cancel
 from partq.core.hashing import slot_of
 from partq.core.model import PartitionId
+from partq.errors import ConflictError
 from partq.store.records.log import AppendBatch
 from partq.testing import eventually
 from partq.wire import batch
@@ -46,6 +50,22 @@ async def test_each_message_is_appended_where_its_slot_is(running):
         entries = await running.broker.log.read(partition, 0, max_bytes=10**6, max_entries=9)
         found = [message.key for each in entries for message in batch.decode(each.data)]
         assert found == [key, key]
+
+
+async def test_who_cancels_a_part_of_a_divided_batch_hears_that_there_are_others(running):
+    moving, staying = keys_for_five(running.broker.config.layout)
+    number = await park(running.broker.owned[OLD], staying, moving)
+    await ChangeByHand(running).change(5)
+
+    async def is_divided():
+        return await running.store.read("ZCARD", running.broker.keys.due(NEW)) == 1
+
+    await eventually(is_divided, "a part has left")
+    for partition in (OLD, NEW):
+        with pytest.raises(ConflictError, match="divided"):
+            await cancel(running.broker, partition, number)
+        assert await running.store.read("ZCARD", running.broker.keys.due(partition)) == 0
+    assert not await cancel(running.broker, NEW, number)
 
 
 async def test_what_is_due_when_the_slots_leave_comes_in_the_new_partition(running, monkeypatch):

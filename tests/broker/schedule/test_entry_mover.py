@@ -265,6 +265,38 @@ async def test_an_id_that_a_later_message_has_made_known_again_stays_where_it_is
     assert (await stage.partitions.read(OLD)).scheduled_bytes == 0
 
 
+async def test_what_was_cut_after_it_was_read_is_read_again(stage):
+    """Two partitions take their parts of one entry at the same time."""
+    await stage.prepare((GOES, STAYS), (GOES + 1,))
+
+    class Stale(Mortal):
+        is_stale = True
+
+        async def read(self, *args, **more):
+            found = await self._moves.read(*args, **more)
+            if found and self.is_stale:
+                self.is_stale = False
+                at = next(at for at, each in enumerate(found) if len(batch.decode(each.data)) == 2)
+                found[at] = found[at]._replace(data=entry(GOES, STAYS, at=7).data)
+            return found
+
+    assert await stage.carry(Stale(stage.moves, 0, ""))
+    assert sorted(await stage.waiting(NEW)) == ["0.50000", "1.50001"]
+    assert await stage.waiting(OLD) == ["0.1"]
+
+
+async def test_numbers_go_on_above_those_that_came(stage):
+    (number,) = await stage.prepare((GOES,))
+    ahead = number + 10**9  # of a burst, or of a clock that was ahead
+    due, scheduled = stage.keys.due(OLD), stage.keys.scheduled(OLD)
+    text = await stage.store.read("HGET", scheduled, f"{number:016}")
+    await stage.store.read("HSET", scheduled, f"{ahead:016}", text)
+    await stage.store.read("ZADD", due, FAR_MS, f"{ahead:016}")
+    await stage.carry()
+    last = await stage.store.read("HGET", stage.keys.meta(NEW), "scheduled_number")
+    assert int(last) == ahead
+
+
 async def test_numbers_that_are_in_use_are_looked_at_once(stage):
     """Two partitions in which very much was scheduled at once have the same numbers."""
     count = 200

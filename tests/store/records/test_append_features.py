@@ -347,6 +347,26 @@ async def test_the_id_of_a_later_message_stays_known_though_what_waits_is_cancel
     assert (await append(batch, max_ids=9))[0].status == "known_id"
 
 
+async def test_an_entry_that_is_appended_leaves_the_id_to_a_later_one_that_waits(
+    store, keys, append, partition, let_be_due
+):
+    first, second = [
+        (await append(later("", 0, 1, b"x", message_id=ID), window_ms=-1, max_ids=9))[0].entry
+        for _ in range(2)
+    ]
+    await let_be_due(first)
+    assert (await append(enqueue(first, b"x", ID), max_ids=9))[0].status == "stored"
+    assert await store.read("HGET", keys.id_entries(partition), ID) == str(second).encode()
+
+
+async def test_ids_age_by_a_time_that_does_not_fall(store, keys, append, partition):
+    batch = AppendBatch("", 0, 1, b"x", message_id=ID)
+    await append(batch, max_ids=9)
+    ahead_ms = await now_ms(store) + 2 * HOUR_MS
+    await store.read("HSET", keys.meta(partition), "at_ms", ahead_ms)
+    assert (await append(batch, max_ids=9))[0].status == "stored"
+
+
 async def test_what_is_cancelled_may_be_sent_again_also_after_the_clock_was_set_back(
     store, keys, append, partition, broker_epoch
 ):

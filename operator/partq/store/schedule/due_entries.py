@@ -61,4 +61,4 @@ class DueEntries:
 def _entry(number: bytes, due_ms: bytes, text: bytes) -> DueEntry:
     head, _, data = text.partition(b" ")
     ttl_ms, _, message_id = head.decode().partition("#")
-    return DueEntry(int(number), int(due_ms), int(ttl_ms or 0), message_id, data)
+    return DueEntry(int(number), int(due_ms), int(ttl_ms.rstrip("*") or 0), message_id, data)

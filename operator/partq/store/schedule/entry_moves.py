@@ -130,7 +130,10 @@ class EntryMoves:
             since = next(known) if message_id else None
             args += (*each, since or "")
         places = (keys.meta, keys.due, keys.scheduled, keys.id_entries, keys.ids)
-        if await self._store.run("adopt_entries", [p(taker) for p in places], args) == FENCED:
+        answer = await self._store.run(
+            "adopt_entries", [p(taker) for p in places], args, needs_replica=True
+        )
+        if answer == FENCED:
             raise fenced(taker, broker_epoch)
 
     async def forget(self, giver: PartitionId, fields: Sequence[bytes]) -> None:

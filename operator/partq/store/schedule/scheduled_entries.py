@@ -52,6 +52,8 @@ class Cancelled(NamedTuple):
     freed_bytes: int
     were_there: list[bool]
     """Of each entry; False: it was appended, or removed before."""
+    are_parts: list[bool]
+    """Of each entry: whether other partitions may have more of its messages."""
 
 
 class ScheduledEntries:
@@ -161,14 +163,16 @@ class ScheduledEntries:
             "cancel_scheduled",
             [place(partition) for place in places],
             [broker_epoch, *map(number_text, numbers)],
+            needs_replica=True,
         )
         if answer == FENCED:
             raise fenced(partition, broker_epoch)
         freed, *were_there = answer
-        return Cancelled(int(freed), [each == 1 for each in were_there])
+        return Cancelled(int(freed), [x > 0 for x in were_there], [x > 1 for x in were_there])
 
 
 def _entry(number: int, due_ms: int, text: bytes) -> ScheduledEntry:
     """Read an entry as `append_batches.lua` writes it; its id stands behind its time to live."""
     head, _, data = text.partition(b" ")
-    return ScheduledEntry(number, due_ms, int(head.partition(b"#")[0]), data)
+    ttl_ms = head.partition(b"#")[0].rstrip(b"*")
+    return ScheduledEntry(number, due_ms, int(ttl_ms), data)

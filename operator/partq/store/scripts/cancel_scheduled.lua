@@ -9,7 +9,8 @@
 -- KEYS[6]  audit
 -- ARGV[1]  broker epoch that the caller holds
 -- ARGV[2...]  number of each, 16 digits
--- returns  {bytes that wait no more, 1 or 0: it was there and is removed, or was not, ...}
+-- returns  {bytes that wait no more, 1 or 0: it was there and is removed, or was not; 2: it was, and
+--          other partitions may have parts of it, as `give_entries` has divided it, ...}
 --          0 FENCED: the caller's broker epoch is over; nothing is removed
 local record = redis.call("HMGET", KEYS[1], "broker_epoch", "audit", "scheduled_bytes")
 if record[1] ~= ARGV[1] then
@@ -20,9 +21,11 @@ for i = 2, #ARGV do
   local number = ARGV[i]
   local entry = redis.call("HGET", KEYS[3], number)
   local is_there = redis.call("ZREM", KEYS[2], number) == 1
+  local is_divided = false
   redis.call("HDEL", KEYS[3], number)
   if entry then
     local head = string.match(entry, "^%S+ ")
+    is_divided = string.find(head, "*", 1, true)
     freed = freed + #entry - #head
     -- Its id is known no more: the message may be sent again. That of a later message stays known.
     local id = string.match(head, "#(%x+)")
@@ -34,7 +37,7 @@ for i = 2, #ARGV do
       redis.call("ZREM", KEYS[4], bytes)
     end
   end
-  table.insert(answer, is_there and 1 or 0)
+  table.insert(answer, is_there and (is_divided and 2 or 1) or 0)
   if is_there and record[2] then
     table.insert(records, audit_line({kind = "unschedule", number = number}))
   end

@@ -8,8 +8,8 @@
 -- KEYS[1]  meta: {seal:G, given_number, scheduled_bytes, ...}
 -- KEYS[2]  due    KEYS[3]  scheduled    KEYS[4]  id entries: as append_batches.lua has them
 -- KEYS[5]  leaving: hash "<successor>/<number of the gift>" → "<due_ms> <number> <text>", the text
---          as in `scheduled`, without an id that a later message has made known again; numbers of
---          gifts grow
+--          as in `scheduled`, without an id that a later message has made known again, and with
+--          "*" behind the time to live of a batch that was divided; numbers of gifts grow
 -- ARGV[1]  G: generation of the change that has taken the slots away    ARGV[2]  successor
 -- ARGV[3...]  of each entry: number, SHA-1 of its batch as the caller has read it, batch that the
 --          successor gets (empty: all of it), batch that stays (empty: none)
@@ -31,6 +31,9 @@ for i = 3, #ARGV, 4 do
     local id = string.match(head, "#(%x+)")
     if id and tonumber(redis.call("HGET", id_entries, id) or "-1") ~= tonumber(number) then
       head, id = string.gsub(head, "#%x+", ""), nil
+    end
+    if rest ~= "" and not string.find(head, "*", 1, true) then
+      head = string.sub(head, 1, -2) .. "* "
     end
     last = string.format("%.0f", draw_above(last))
     -- Not by string.format: it cuts bytes off at the first zero.

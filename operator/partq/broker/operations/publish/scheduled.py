@@ -193,7 +193,7 @@ async def cancel(broker: Broker, partition: PartitionId, number: int) -> bool:
 
     Raises:
         NotOwnerError, FencedError: nothing was removed.
-        ConflictError: nothing was removed, and the message may wait in another partition.
+        ConflictError: it may wait in another partition, or a part of what was removed may.
         StoreUnavailableError: it may be removed.
     """
     owned = broker.find(partition)
@@ -204,6 +204,12 @@ async def cancel(broker: Broker, partition: PartitionId, number: int) -> bool:
             f"scheduled message {ScheduledId(partition, number)}: it does not wait here, and since "
             "the partition count was changed it may wait in another partition; list the scheduled "
             "messages of its key for its present id"
+        )
+    if cancelled.are_parts[0]:
+        raise ConflictError(
+            f"scheduled message {ScheduledId(partition, number)}: it is cancelled here, and is a "
+            "part of a batch that a change of the partition count has divided; list the scheduled "
+            "messages of the other keys, and cancel the other parts by their ids"
         )
     return was_there
 
