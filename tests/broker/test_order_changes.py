@@ -28,7 +28,7 @@ async def order_of(running):
 async def test_beside_a_broker_that_does_not_know_it_the_order_is_ordered(running, monkeypatch):
     older = Leases(running.store, running.broker.keys)
     with monkeypatch.context() as patch:
-        patch.setattr("partq.store.records.leases.FEATURES", ("rescale",))
+        patch.setattr("partq.store.records.leases.LEASE_FEATURES", ("rescale",))
         await older.renew("orders-9", "i", 600.0, "http://orders-9")
     claims = running.broker.claims
     await eventually(lambda: "orders-9" in claims.seen_living(), "the older broker is seen")
@@ -65,7 +65,7 @@ async def test_beside_a_broker_that_does_not_know_it_a_group_shares_no_partition
     older = Leases(running.store, running.broker.keys)
     with monkeypatch.context() as patch:
         # It knows order Key, and no members that share a partition.
-        patch.setattr("partq.store.records.leases.FEATURES", ("rescale", "lanes", "states"))
+        patch.setattr("partq.store.records.leases.LEASE_FEATURES", ("rescale", "lanes", "states"))
         await older.renew("orders-9", "i", 600.0, "http://orders-9")
     claims = running.broker.claims
     await eventually(lambda: "orders-9" in claims.seen_living(), "the older broker is seen")
@@ -91,7 +91,7 @@ async def test_beside_a_broker_that_does_not_know_it_a_shared_group_is_sent_noth
     older = Leases(running.store, running.broker.keys)
     with monkeypatch.context() as patch:
         known = ("rescale", "lanes", "states", "parts", "sessions")
-        patch.setattr("partq.store.records.leases.FEATURES", known)
+        patch.setattr("partq.store.records.leases.LEASE_FEATURES", known)
         await older.renew("orders-9", "i", 600.0, "http://orders-9")
     claims = running.broker.claims
     await eventually(lambda: "orders-9" in claims.seen_living(), "the older broker is seen")

@@ -8,7 +8,7 @@ Versions before these changes wrote no features into their leases. All else is o
 from partq.cli.main import main
 from partq.store.records import leases
 
-leases.FEATURES = ()
+leases.LEASE_FEATURES = ()
 
 if __name__ == "__main__":
     main()

@@ -95,7 +95,7 @@ async def test_beside_a_broker_that_does_not_know_states_they_are_refused(
 ):
     older = Leases(running.store, running.broker.keys)
     with monkeypatch.context() as patch:
-        patch.setattr("partq.store.records.leases.FEATURES", ("rescale", "lanes"))
+        patch.setattr("partq.store.records.leases.LEASE_FEATURES", ("rescale", "lanes"))
         await older.renew("orders-9", "i", 600.0, "http://orders-9")
     claims = running.broker.claims
     await eventually(lambda: "orders-9" in claims.seen_living(), "the older broker is seen")

@@ -20,8 +20,9 @@ from partq.store.connection import Store
 from partq.store.keys import Keys
 from partq.store.pipelined_connection import Reply
 
-FEATURES: tuple[str, ...] = (RESCALE, LANES, STATES, PARTS, SESSIONS, TURNS)
-"""What brokers of this version can do beside what those of every version can."""
+LEASE_FEATURES: tuple[str, ...] = (RESCALE, LANES, STATES, PARTS, SESSIONS, TURNS)
+"""What brokers of this version can do beside what those of every version can: other brokers and the
+coordinator read it in the lease. Clients ask for `FEATURES` of `wire/frame.py`."""
 _PEER = "peer_token"
 _MAX_TRIES = 5
 """How often a first renewal is tried while other processes take the name over before it."""
@@ -49,7 +50,7 @@ class Leases:
         answer: Reply = -1
         for _ in range(_MAX_TRIES):
             before = 0 if life else await self._read_life(broker)
-            args = (broker, life, value, before, " ".join((incarnation, *FEATURES)))
+            args = (broker, life, value, before, " ".join((incarnation, *LEASE_FEATURES)))
             answer = await self._store.run("renew_lease", [self._key], args)
             if answer != -1:
                 break
