@@ -7,7 +7,7 @@ from partq.broker.log.known_ids import SLACK_S
 from partq.core.model import PartitionId
 from partq.core.numbering.message_ids import id_digest
 from partq.errors import FencedError
-from partq.store.message_ids import IdRecords
+from partq.store.message_ids import MAX_FORGOTTEN, IdRecords
 from partq.testing import eventually
 from tests.broker.conftest import queue_and_group
 from tests.broker.rescale.change import ChangeByHand, keys_for_five
@@ -111,6 +111,25 @@ async def test_predecessors_are_asked_until_the_window_is_over(
     running.broker.owned[NEW].ids.since -= WINDOW_S + SLACK_S + 1
     assert await send(moves, "c") == ("2.4", 1)
     assert len(asked) == 1
+
+
+async def test_of_several_partitions_the_latest_time_of_an_id_counts(running, redis):
+    keys = running.broker.keys
+    for partition, at_ms in ((OLD, 7), (NEW, 5)):
+        redis.zadd(keys.ids(partition), {bytes.fromhex(id_digest("a")): at_ms})
+    ids = IdRecords(running.store, keys)
+    assert await ids.find({id_digest("a"): [OLD, NEW]}) == {id_digest("a"): 7}
+
+
+async def test_the_record_says_that_there_are_ids_until_the_last_is_forgotten(running, redis):
+    """The next owner forgets them, too, of a queue that asks for none any more."""
+    keys, epoch = running.broker.keys, running.broker.owned[OLD].broker_epoch
+    redis.zadd(keys.ids(OLD), {b"%016d" % each: each for each in range(MAX_FORGOTTEN + 1)})
+    ids = IdRecords(running.store, keys)
+    assert await ids.forget(OLD, broker_epoch=epoch, window_ms=0) == (1, False)
+    assert redis.hget(keys.meta(OLD), "ids") == b"1 0"
+    assert await ids.forget(OLD, broker_epoch=epoch, window_ms=0) == (0, True)
+    assert redis.hget(keys.meta(OLD), "ids") is None
 
 
 async def test_a_former_owner_adopts_nothing(running, rescaler, redis):

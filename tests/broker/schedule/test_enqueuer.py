@@ -8,6 +8,7 @@ from functools import partial
 import pytest
 
 from partq.aio import resolve
+from partq.broker.schedule.enqueuer import Enqueuer
 from partq.core.clocks.clock_watch import ClockWatch
 from partq.core.hashing import slot_of
 from partq.errors import (
@@ -94,6 +95,29 @@ async def test_the_next_owner_finds_what_became_due_before(running, owned):
     )
     entries = await running.broker.log.read(owned.id, 0, max_bytes=10**6, max_entries=9)
     assert [each.data for each in entries] == [data("a"), data("b")]
+
+
+async def test_nothing_is_appended_before_all_that_comes_from_elsewhere_is_there(
+    running, owned, monkeypatch
+):
+    """A message of the same key that is due before it may be on its way."""
+    parked = await submit(owned, later("a"))
+    await running.broker.ownership.give_up(owned.id)
+    await let_be_due(running, owned, *parked)
+    monkeypatch.setattr("partq.broker.schedule.enqueuer.RETRY_S", 0.01)
+    looks, is_carried = [], False
+
+    async def carry(self, owned):
+        looks.append(owned.id)
+        return is_carried
+
+    monkeypatch.setattr(Enqueuer, "_carry", carry)
+    await running.claim_all()
+    await eventually(lambda: looks.count(owned.id) > 3, "it looks again and again")
+    new = running.broker.owned[owned.id]
+    assert new.tail.end == 0
+    is_carried = True
+    await eventually(lambda: new.tail.end == 1, "appended")
 
 
 async def test_while_the_clock_is_in_doubt_nothing_is_appended(running, owned, monkeypatch):
