@@ -129,6 +129,22 @@ async def test_on_kubernetes_it_is_the_resource_that_says_the_number(running, re
     assert (await rescale({"partitions": 4}))[0] == 200
 
 
+async def test_what_retention_keeps_is_lost_and_the_plan_says_so(running, rescale, monkeypatch):
+    broker = running.broker
+    monkeypatch.setattr(broker, "_config", replace(broker.config, retention_s=86_400.0))
+    for partition in broker.config.layout.partitions():
+        meta = broker.keys.meta(partition)
+        await broker.store.read("HSET", meta, "total_bytes", 900, "retained_bytes", 700)
+    _, plan = await rescale({"partitions": 6, "is_dry_run": True})
+    assert plan["remarks"] == [
+        "retentionSeconds keeps nothing across the change in the 4 partitions that lose keys: "
+        "messages that all groups have acknowledged are removed there, 2,800 bytes so far, and "
+        "`partq reset` does not bring them back; copy before what is still needed"
+    ]
+    _, plan = await rescale({"partitions": 4, "is_dry_run": True})
+    assert plan["remarks"] == [], "nothing changes"
+
+
 @pytest.mark.parametrize("partitions", [0, 4097, "six", None])
 async def test_a_wrong_number_is_refused(rescale, partitions):
     status, answer = await rescale({"partitions": partitions})

@@ -197,6 +197,7 @@ WRONG = {
     "an offset for all partitions": {"offset": 1},
     "a negative one": {"offset": -1, "partitions": ["1.0"]},
     "a time that never comes": {"at_ms": 2**60},
+    "a time in seconds": {"at_ms": 1_795_870_000},
     "no such place": {"to": "yesterday"},
     "no name": {"to": "latest", "partitions": ["x"]},
     "a name twice": {"to": "latest", "partitions": ["1.0"] * 2},
@@ -207,6 +208,8 @@ async def test_what_makes_no_sense_is_refused(reset, peers):
     for case, body in WRONG.items():
         answer = await reset(400, **body)
         assert answer["error"]["code"].startswith("bad_"), case
+    answer = await reset(400, **WRONG["a time in seconds"], is_dry_run=True)
+    assert "reset: at_ms: got 1795870000, which is usually not" in answer["error"]["message"]
     answer = await reset(404, to="latest", partitions=["1.9"])
     assert answer["error"]["code"] == "unknown_partition"
     await reset(403, to="latest", token=peers.CONSUME)

@@ -257,8 +257,11 @@ async def a_dry_run_shows_the_plan_beside_a_member(queue, args):
         pytest.param(("latest", None, None), {"to": "latest"}, id="an end"),
         pytest.param((None, None, 0), {"offset": 0}, id="an offset"),
         pytest.param(
-            (None, "1970-01-01T01:00:01+01:00", None), {"at_ms": 1000}, id="a time of a zone"
+            (None, "2026-12-01T13:00:01+01:00", None),
+            {"at_ms": 1_796_126_401_000},
+            id="a time of a zone",
         ),
+        pytest.param((None, "1970-01-01T01:00:01Z", None), {"at_ms": 0}, id="before every message"),
     ],
 )
 def test_a_place_is_said_once(given, found):

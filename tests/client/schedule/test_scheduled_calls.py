@@ -4,8 +4,9 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from partq import BadRequestError
-from partq.client.schedule.scheduled_calls import to_due_time
+from partq import BadRequestError, PartitionId
+from partq.client.produce.results import ScheduledPosition
+from partq.client.schedule.scheduled_calls import cancel, to_due_time
 from partq.core.numbering.scheduled_ids import AT_ONCE, MAX_AHEAD_MS, DueTime
 
 NOON = datetime(2026, 12, 1, 12, tzinfo=UTC)
@@ -44,3 +45,18 @@ def test_what_a_call_gives_is_a_due_time(at, after_s, due):
 def test_what_is_no_due_time_is_refused(at, after_s):
     with pytest.raises(BadRequestError, match="deliver_"):
         to_due_time(at, after_s)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (None, "got None, .* is None where the message does not wait"),
+        (ScheduledPosition.of(PartitionId(1, 3), 5, is_known=False), "of this position"),
+        (b"1.3/0001795324574173", "got b'1.3/0001795324574173', expected the id"),
+        (5, "got 5, expected the id .* that `send` has returned"),
+        ("1.3", "expected its id"),
+    ],
+)
+async def test_what_is_no_id_is_refused_before_anything_is_asked(given, told):
+    with pytest.raises(BadRequestError, match=told):
+        await cancel(None, given)

@@ -213,15 +213,16 @@ def test_rows_above_what_is_encoded_at_once_are_cut(monkeypatch):
 def test_rows_that_are_due_at_one_time_are_batches_for_themselves(kind):
     columns = WriteColumns(0, None, None, None, None, deliver_at=1)
     scale = 1 if kind == pa.int64() else 1000
-    dues = [None, 5, 5, 7, None, -3]
+    later = 10**11
+    dues = [None, later, later, later + 2, None, -3]
     given = [(b"%d" % n, due and due * scale) for n, due in enumerate(dues)]
     rows = batch_of(given, {"value": pa.binary(), "deliver_at": kind})
     runs = list(encoder(columns, layout=Layout.first(1)).encode(rows))
     [(_, batches)] = batches_of(runs).items()
     assert [(each.due, each.needs, each.count) for each in batches] == [
         (AT_ONCE, frozenset(), 1),
-        (DueTime(5), {SCHEDULED}, 2),
-        (DueTime(7), {SCHEDULED}, 1),
+        (DueTime(later), {SCHEDULED}, 2),
+        (DueTime(later + 2), {SCHEDULED}, 1),
         (AT_ONCE, frozenset(), 2),
     ]
     assert [m.value for each in batches for m in wire.decode(each.data)] == [
@@ -229,10 +230,14 @@ def test_rows_that_are_due_at_one_time_are_batches_for_themselves(kind):
     ]
 
 
-def test_a_time_that_is_none_is_refused():
+@pytest.mark.parametrize(
+    ("at_ms", "told"),
+    [(2**60, ": 1152921504606846976"), (1_795_955_974, ": got 1795955974, which")],
+)
+def test_a_time_that_is_none_is_refused(at_ms, told):
     columns = WriteColumns(0, None, None, None, None, deliver_at=1)
-    rows = batch_of([(b"", 2**60)], {"value": pa.binary(), "deliver_at": pa.int64()})
-    with pytest.raises(BadRequestError, match="column 'deliver_at': 1152921504606846976"):
+    rows = batch_of([(b"", at_ms)], {"value": pa.binary(), "deliver_at": pa.int64()})
+    with pytest.raises(BadRequestError, match=f"column 'deliver_at'{told}"):
         list(encoder(columns).encode(rows))
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 
 from partq.broker.broker import Broker
 from partq.broker.operations.rescale_status import read_rescale
+from partq.broker.operations.status import retained_bytes
 from partq.coordinator.group_snapshot import GroupSnapshot
 from partq.coordinator.reports.rescale_forecast import forecast_members
 from partq.coordinator.rules import wanted_partition_count
@@ -98,6 +99,7 @@ async def read_plan(broker: Broker, count: int) -> RescalePlan:
     planned = status if wanted == count else await read_rescale(broker, layout, count)
     is_about_it = planned is not None and planned.to_count == count
     waits = planned.waits_for if planned is not None and is_about_it else []
+    notes = [*remarks(layout, change, count, wanted), *await _retention_remarks(broker, change)]
     return RescalePlan(
         queue=broker.settings.queue,
         namespace=broker.settings.namespace,
@@ -111,11 +113,29 @@ async def read_plan(broker: Broker, count: int) -> RescalePlan:
         groups={},
         store_bytes=len(change.lineage) * (PARTITION_BYTES + GROUP_BYTES * len(config.groups)),
         waits_for=[each for each in waits if each != BEGINNING],
-        remarks=list(remarks(layout, change, count, wanted)),
+        remarks=notes,
         is_wanted=wanted == count,
         command=UNSET if command is None else command,
         rescale=UNSET if status is None else status,
     )
+
+
+async def _retention_remarks(broker: Broker, change: SlotChange) -> list[str]:
+    """Return what a change takes of the messages that stay after their acknowledgement.
+
+    Raises:
+        StoreUnavailableError: no answer.
+    """
+    if not broker.config.retention_s or not change.sealed:
+        return []
+    records = await broker.partitions.read_many(tuple(change.sealed))
+    size_bytes = retained_bytes(broker, records.values())
+    lose = counted(len(change.sealed), "partition that loses", "partitions that lose")
+    return [
+        f"retentionSeconds keeps nothing across the change in the {lose} keys: messages that all "
+        f"groups have acknowledged are removed there, {size_bytes:,} bytes so far, and `partq "
+        "reset` does not bring them back; copy before what is still needed"
+    ]
 
 
 def change_to(layout: Layout, count: int) -> tuple[SlotChange, int]:

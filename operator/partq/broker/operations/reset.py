@@ -10,6 +10,7 @@ from partq.broker.broker import Broker
 from partq.broker.delivery.flow import Flow
 from partq.broker.operations.entries import check_end, check_epoch, read_bounds
 from partq.broker.partition.consumed_partition import ConsumedPartition
+from partq.core.clocks.units import check_at_ms
 from partq.core.group.planner import GroupType
 from partq.core.model import Cause, PartitionId
 from partq.core.sessions.session_book import SessionBook
@@ -49,13 +50,15 @@ def check(body: ResetBody, partition_count: int, *, call: str = "reset") -> None
         call: what it was asked by.
 
     Raises:
-        BadRequestError: it is not just one place.
+        BadRequestError: it is not just one place, or a time in another unit.
     """
     places = {"to": body.to, "at_ms": body.at_ms, "offset": body.offset}
     given = [name for name, value in places.items() if value is not None]
     if len(given) != 1:
         got = ", ".join(given) or "none of them"
         raise BadRequestError(f"{call}: got {got}; expected one of to, at_ms and offset")
+    if body.at_ms is not None:
+        check_at_ms(f"{call}: at_ms", body.at_ms, "the oldest message")
     if body.offset is not None and partition_count != 1:
         raise BadRequestError(
             f"reset: an offset for {partition_count} partitions; offsets count per partition: "

@@ -153,7 +153,7 @@ async def read_status(broker: Broker, ask: Ask) -> StatusAnswer:
             messages=sum(record.next - record.trimmed for record in records.values()),
             bytes=sum(record.bytes for record in records.values()),
             audit_bytes=sum(record.audit.stored_bytes for record in records.values()),
-            retained_bytes=_retained(broker, records.values()),
+            retained_bytes=retained_bytes(broker, records.values()),
             known_ids=sum(each.known_ids for each in records.values()),
         ),
         partitions={
@@ -179,7 +179,7 @@ async def read_status(broker: Broker, ask: Ask) -> StatusAnswer:
     return answer
 
 
-def _retained(broker: Broker, records: Iterable[StoredPartition]) -> int:
+def retained_bytes(broker: Broker, records: Iterable[StoredPartition]) -> int:
     """Return how many bytes stay that are acknowledged, as of the last looks of their owners."""
     # An earlier version of partq trims and leaves the number, and so does the last group's end.
     found = (min(each.retained_bytes, each.bytes) for each in records if each.groups)

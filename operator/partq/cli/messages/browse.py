@@ -17,7 +17,7 @@ from partq.cli.queues.broker_session import find_partitions, open_session
 from partq.cli.queues.connection import Connect, QueueAddress, connection_options
 from partq.client.browser import Browsed, Browser
 from partq.client.transport.partition_router import PartitionRouter
-from partq.client.transport.positions import MIN_AT_MS
+from partq.core.clocks.units import MIN_AT_MS
 from partq.core.dead_letters import HEADER_PREFIX
 from partq.core.model import PartitionId
 from partq.errors import SettingsError

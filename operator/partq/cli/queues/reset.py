@@ -21,6 +21,7 @@ from partq.cli.queues.connection import (
 from partq.cli.standard_input import is_terminal
 from partq.cli.tables import add_columns
 from partq.client.transport.answers import given
+from partq.core.clocks.units import MIN_AT_MS
 from partq.errors import ConflictError, SettingsError, UnavailableError
 from partq.excerpts import counted
 from partq.path_names import quoted
@@ -122,7 +123,9 @@ def place(where: str | None, to_time: str | None, to_offset: int | None) -> Rese
     if [where, to_time, to_offset].count(None) != 2:
         raise SettingsError("reset: expected one of --to, --to-time and --to-offset")
     if to_time is not None:
-        return ResetBody(at_ms=milliseconds(to_time, "--to-time"))
+        at_ms = milliseconds(to_time, "--to-time")
+        # No message is as old: a broker takes smaller numbers for seconds.
+        return ResetBody(at_ms=at_ms if at_ms >= MIN_AT_MS else 0)
     if to_offset is not None:
         return ResetBody(offset=to_offset)
     return ResetBody(to="earliest" if where == "earliest" else "latest")

@@ -2,6 +2,7 @@
 
 from datetime import datetime
 
+from partq.client.produce.results import Position
 from partq.client.transport.session import Session
 from partq.core.numbering.scheduled_ids import (
     AT_ONCE,
@@ -16,11 +17,24 @@ from partq.excerpts import excerpt
 from partq.wire.calls.scheduled import ScheduledCancel
 
 
-async def cancel(session: Session, scheduled: str) -> bool:
+async def cancel(session: Session, scheduled: object) -> bool:
     """Cancel what waits until it is due, as `Producer.cancel_scheduled`; raises as that."""
+    if not isinstance(scheduled, str):
+        raise BadRequestError(
+            f"cancel_scheduled: got {excerpt(repr(scheduled))}, expected the id of a scheduled "
+            f"message as text, such as 1.3/0001795324574173; {_advice(scheduled)}"
+        )
     found = ScheduledId.parse(scheduled)
     answer = await session.ask("DELETE", f"/scheduled/{found}", ScheduledCancel)
     return answer.is_cancelled
+
+
+def _advice(scheduled: object) -> str:
+    if scheduled is None:
+        return "`scheduled` of a position is None where the message does not wait: it is stored"
+    if isinstance(scheduled, Position):
+        return "give the `scheduled` of this position"
+    return "give the `scheduled` of the position that `send` has returned"
 
 
 def to_due_time(deliver_at: datetime | None, deliver_after_s: float | None) -> DueTime:

@@ -6,14 +6,10 @@ from numbers import Integral
 from typing import Literal, NamedTuple
 
 from partq.client.arguments import MAX_INTEGER, whole
+from partq.core.clocks.units import check_at_ms
 from partq.core.model import PartitionId
 from partq.errors import BadRequestError, FencedError, SettingsError
 from partq.excerpts import excerpt, some_of
-
-MIN_AT_MS = 10**11
-"""Of 1973. A smaller time is usually one in seconds; 0 means the oldest message."""
-MAX_AT_MS = 10**14
-"""Of the year 5138. A larger time is one in microseconds or nanoseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,12 +105,7 @@ def check_unit(what: str, at_ms: object) -> None:
     """
     if isinstance(at_ms, bool) or not isinstance(at_ms, Integral):
         return
-    if int(at_ms) and not MIN_AT_MS <= int(at_ms) <= MAX_AT_MS:
-        raise BadRequestError(
-            f"{what}: at_ms: got {excerpt(repr(at_ms))}, which is usually not in milliseconds; "
-            f"expected milliseconds since 1970, {MIN_AT_MS} to {MAX_AT_MS}, or 0 for the oldest "
-            "message"
-        )
+    check_at_ms(f"{what}: at_ms", int(at_ms), "the oldest message")
 
 
 def seek_places(where: object, held: Collection[PartitionId]) -> dict[PartitionId, SeekPlace]:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from partq.client.transport.positions import MAX_AT_MS, MIN_AT_MS
+from partq.core.clocks.units import MAX_AT_MS, MIN_AT_MS
 from partq.core.model import PartitionId
 from partq.spark.read.log_thread import LogThread
 from partq.spark.read.offsets import Range

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, cast
 
-from partq.client.transport.positions import MAX_AT_MS, MIN_AT_MS
+from partq.core.clocks.units import MAX_AT_MS, MIN_AT_MS
 from partq.core.model import PartitionId
 from partq.errors import BadRequestError
 from partq.excerpts import excerpt

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from partq.client.produce.partitioner import SlotCache
 from partq.core.clocks.time_to_live import MAX_TTL_MS
+from partq.core.clocks.units import MIN_AT_MS, check_at_ms
 from partq.core.layout import Layout
 from partq.core.model import SLOT_COUNT, PartitionId
 from partq.core.numbering.scheduled_ids import MAX_AHEAD_DAYS, MAX_DUE_MS
@@ -223,6 +224,10 @@ class RowEncoder:
                 f"column 'deliver_at': {int(numbers.max())} ms since 1970; expected a time that is "
                 f"at most {MAX_AHEAD_DAYS} days ahead, or null for at once"
             )
+        if pa.types.is_integer(times.type):
+            is_wrong = (numbers > 0) & (numbers < MIN_AT_MS)
+            if is_wrong.any():
+                check_at_ms("column 'deliver_at'", int(numbers[is_wrong][0]), "at once")
         return np.maximum(numbers, 0)
 
     def _ttls(self, rows: pa.RecordBatch) -> Ints | None:

@@ -137,7 +137,8 @@ class PublishHeaders(msgspec.Struct):
                 ge=0,
                 le=MAX_NATURAL,
                 description="When the messages are to be delivered, in ms since 1970; one that is "
-                "over: at once. At most 400 days ahead.",
+                "over: at once. At most 400 days ahead. One before 1973, but for 0, is refused: it "
+                "is usually in seconds.",
             ),
         ]
         | None

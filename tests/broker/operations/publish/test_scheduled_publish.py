@@ -79,7 +79,7 @@ async def test_messages_of_an_array_that_go_to_one_partition_are_one_entry(local
 
 async def test_a_time_that_is_over_is_now(local, peers):
     body = {"key": peers.key_of(0), "value": "v"}
-    for at_ms in (0, 5):
+    for at_ms in (0, 10**11):
         status, answer = await post(local, peers, body, **{DELIVER_AT: at_ms})
         assert (status, "scheduled" in answer) == (201, False)
     status, answer = await post(local, peers, body, **{DELIVER_AFTER: 0})
@@ -102,6 +102,8 @@ async def test_a_repeat_with_its_number_has_the_same_id(local, peers):
         {DELIVER_AT: FAR_MS, ENQUEUE_TIME: FAR.isoformat()},
         {DELIVER_AT: FAR_MS + MAX_AHEAD_MS},
         {DELIVER_AT: "soon"},
+        {DELIVER_AT: FAR_MS // 1000},
+        {DELIVER_AT: 10**14 + 1},
         {DELIVER_AFTER: MAX_AHEAD_MS + 1},
         {ENQUEUE_TIME: "tomorrow"},
     ],
@@ -110,6 +112,15 @@ async def test_wrong_times_are_refused_and_nothing_is_stored(local, peers, heade
     status, answer = await post(local, peers, {"key": "k", "value": "v"}, **headers)
     assert (status, answer["error"]["code"]) == (400, "bad_request")
     assert await listed(local, "id") == []
+
+
+async def test_a_time_in_seconds_is_told_from_one_that_is_over(local, peers):
+    body = {"key": "k", "value": "v"}
+    _, answer = await post(local, peers, body, **{DELIVER_AT: 1_795_955_974})
+    assert (
+        f"headers: {DELIVER_AT}: got 1795955974, which is usually not in milliseconds; expected "
+        "milliseconds since 1970, 100000000000 to 100000000000000, or 0 for at once"
+    ) in answer["error"]["message"]
 
 
 async def test_another_broker_of_the_queue_schedules_for_the_owner(running, start_broker, peers):
@@ -123,6 +134,8 @@ async def test_another_broker_of_the_queue_schedules_for_the_owner(running, star
         status, answer = await post(running, peers, body, **{name: value})
         assert (status, answer["due_ms"] > 0) == (201, True)
         assert (answer["scheduled"],) in await listed(other, "id")
+    long_ago = {ENQUEUE_TIME: "1970-02-01T00:00:00Z"}
+    assert (await post(running, peers, body, **long_ago))[0] == 201, "a time, and it is over"
 
 
 # ---- the client

@@ -22,6 +22,7 @@ from partq.broker.operations.publish.message_forwarder import (
 from partq.broker.operations.publish.message_writer import MessageWriter
 from partq.broker.operations.publish.request_partitioner import RequestPartitioner
 from partq.broker.peers.peer_client import FORWARDED
+from partq.core.clocks.units import check_at_ms
 from partq.core.hashing import slot_of
 from partq.core.numbering.message_ids import with_id
 from partq.core.numbering.scheduled_ids import AT_ONCE, DueTime, at_time
@@ -367,7 +368,7 @@ def _due(given: PublishHeaders) -> DueTime:
     """Return when messages are to be stored in the log, by the headers of their request.
 
     Raises:
-        BadRequestError: more than one says so, or it is no time.
+        BadRequestError: more than one says so, or it is no time, or one in another unit.
     """
     at_ms, after_ms, text = (
         *(given.deliver_at_ms, given.deliver_after_ms),
@@ -380,7 +381,10 @@ def _due(given: PublishHeaders) -> DueTime:
         )
     if text is not None:
         return _read_time(text)
-    return DueTime(after_ms=after_ms or 0) if at_ms is None else at_time(at_ms)
+    if at_ms is None:
+        return DueTime(after_ms=after_ms or 0)
+    check_at_ms(f"headers: {DELIVER_AT}", at_ms, "at once")
+    return at_time(at_ms)
 
 
 def _read_time(text: str) -> DueTime:

@@ -12,6 +12,7 @@ from partq.broker.peers.peer_client import (
     UnreadAnswerError,
     max_bytes,
 )
+from partq.core.clocks.units import MIN_AT_MS
 from partq.core.model import PartitionId
 from partq.core.numbering.scheduled_ids import AT_ONCE, DueTime
 from partq.errors import (
@@ -144,7 +145,8 @@ class MessageForwarder:
         if self._age_ms:
             headers[AGE] = str(self._age_ms)
         if self._due.due_ms:
-            headers[DELIVER_AT] = str(self._due.due_ms)
+            # A time before 1973 would be taken for one in seconds; it is over, as 0 is.
+            headers[DELIVER_AT] = str(self._due.due_ms if self._due.due_ms >= MIN_AT_MS else 0)
         elif self._due.after_ms:
             headers[DELIVER_AFTER] = str(self._due.after_ms)
         try:
