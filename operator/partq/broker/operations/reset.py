@@ -169,13 +169,13 @@ def _place_of(frame: frames.Seek, now: float) -> ResetBody:
         place.to = "latest"
     elif frame.to:
         raise BadRequestError(f"seek: to {excerpt(frame.to)!r}; expected earliest or latest")
-    check(place, 1, call="seek")
     latest_ms = int(now * 1000) + MAX_AHEAD_MS
     if frame.at_ms > latest_ms:
         raise BadRequestError(
             f"seek: at_ms {frame.at_ms} lies in the future; expected milliseconds since 1970, at "
             f"most {latest_ms}: for what is published from now on, seek to latest"
         )
+    check(place, 1, call="seek")
     return place
 
 

@@ -2,7 +2,6 @@
 
 from datetime import datetime
 
-from partq.client.produce.results import Position
 from partq.client.transport.session import Session
 from partq.core.numbering.scheduled_ids import (
     AT_ONCE,
@@ -32,7 +31,7 @@ async def cancel(session: Session, scheduled: object) -> bool:
 def _advice(scheduled: object) -> str:
     if scheduled is None:
         return "`scheduled` of a position is None where the message does not wait: it is stored"
-    if isinstance(scheduled, Position):
+    if hasattr(scheduled, "scheduled"):
         return "give the `scheduled` of this position"
     return "give the `scheduled` of the position that `send` has returned"
 
