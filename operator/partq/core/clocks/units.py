@@ -4,7 +4,7 @@ from partq.errors import BadRequestError
 from partq.excerpts import excerpt
 
 MIN_AT_MS = 10**11
-"""Of 1973. A smaller time is usually one in seconds; 0 has a meaning of its own."""
+"""Of 1973. A smaller time is usually one in seconds; 0 means something else."""
 MAX_AT_MS = 10**14
 """Of the year 5138. A larger time is one in microseconds or nanoseconds."""
 
