@@ -303,7 +303,11 @@ CASES: Sequence[tuple[Any, Answers]] = [
     ),
     *(
         (("scheduled", *more), {"GET /scheduled": pages})
-        for more in (("list",), ("list", "--json", "--limit", "3", "--key", "k"))
+        for more in (
+            ("list",),
+            ("list", "--limit", "3", "--before", "2026-12-02T00:00:00Z"),
+            ("list", "--json", "--limit", "3", "--key", "k"),
+        )
         for pages in SCHEDULED_LISTS
     ),
     *(

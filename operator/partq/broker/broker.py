@@ -124,6 +124,12 @@ class Broker:
         )
         self.publish = intake.publish
         self.enqueuer = Enqueuer.of(self, self.expiry.clocks, self._known_layout, self._spawn)
+        self.scheduled_backlog = ScheduledBacklog(
+            *(self.owned, ScheduledEntries(store, self.keys)),
+            now_ms=self.expiry.clocks.estimate_ms,
+            clock=self.clock,
+            metrics=self.metrics,
+        )
 
     def _make_ownership(self) -> None:
         """Make what says which partitions are this broker's, and for how long."""
@@ -135,7 +141,11 @@ class Broker:
             broker=self.id,
             config=lambda: self._config,
             living=lambda: self.claims.observer.living(self.clock()),
-            holders=Holders(lambda: self.ownership.unacknowledged(), self.clock),
+            holders=Holders(
+                lambda: self.ownership.unacknowledged(),
+                self.clock,
+                lambda: self.scheduled_backlog.size_bytes,
+            ),
             metrics=self.metrics,
         )
         self.buffers = Buffers(pending_bytes=settings.pending_bytes, tail_bytes=settings.tail_bytes)
@@ -444,12 +454,7 @@ class Broker:
             expiry=self.expiry,
             trimmer=self.trimmer,
             audit_backlog=self.audit_backlog,
-            measure_scheduled=ScheduledBacklog(
-                *(self.owned, ScheduledEntries(self.store, self.keys)),
-                now_ms=self.expiry.clocks.estimate_ms,
-                clock=self.clock,
-                metrics=self.metrics,
-            ).measure,
+            measure_scheduled=self.scheduled_backlog.measure,
             is_ready=lambda: self.is_ready,
         )
 

@@ -40,6 +40,18 @@ def test_who_holds_the_oldest_messages_is_told(found, told):
     assert told in describe_holders(found)
 
 
+@pytest.mark.parametrize(("found", "begins"), [
+    pytest.param([held("a", 0, 9, 9)], "scheduled messages hold 1,200 bytes", id="they alone"),
+    pytest.param([held("a", 0, 2, 9)], "the oldest messages of this broker", id="a group, too"),
+    pytest.param([], "no consumer group acknowledges", id="no group"),
+])  # fmt: skip
+def test_room_that_scheduled_messages_take_is_told(found, begins):
+    told = describe_holders(found, 1200)
+    assert told.startswith(begins)
+    assert "scheduled messages hold 1,200 bytes of this broker until they are due: `partq" in told
+    assert "within a second" not in told
+
+
 @pytest.mark.parametrize(("found", "named", "ways"), [
     pytest.param([held("a", 0, 2, 9)], "(7 messages; in", [BY_ACKS], id="acks"),
     pytest.param(

@@ -53,7 +53,9 @@ async def test_a_refusal_names_the_group_that_holds_the_oldest_messages(
     looks = []
     monkeypatch.setattr(holders, "KEPT_S", 3600.0)
     running.broker.quota._holders._until = float("-inf")
-    monkeypatch.setattr(holders, "describe_holders", lambda found: looks.append(list(found)) or "")
+    monkeypatch.setattr(
+        holders, "describe_holders", lambda found, _: looks.append(list(found)) or ""
+    )
     for _ in range(20):
         await is_refused()
     assert len(looks) == 1, "however many are refused"

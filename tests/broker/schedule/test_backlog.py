@@ -33,6 +33,7 @@ async def test_they_say_how_much_waits_and_how_late_it_is(running, peers):
         await park(broker.store, broker.keys, peers.partition_id(index), 5, due_ms, data)
     await backlog.measure()
     assert shown(running) == {"messages": 2, "bytes": 21, "late_seconds": 3}
+    assert backlog.size_bytes == 21
     await broker.store.read("DEL", broker.keys.due(peers.partition_id(1)))
     await backlog.measure()
     assert shown(running)["messages"] == 2, "it looks now and then"
@@ -44,3 +45,8 @@ async def test_they_say_how_much_waits_and_how_late_it_is(running, peers):
 async def test_the_broker_looks(running, peers):
     await running.claim_all()
     await peers.eventually(lambda: shown(running).get("messages") == 0, "it has looked")
+    broker = running.broker
+    await park(broker.store, broker.keys, peers.partition_id(0), 5, FAR_MS, b"x" * 10)
+    broker.scheduled_backlog._next_at = 0
+    await peers.eventually(lambda: broker.scheduled_backlog.size_bytes == 10, "it has again")
+    assert "scheduled messages hold 10 bytes" in broker.quota._holders.describe()

@@ -4,7 +4,12 @@ import asyncio
 import json
 import subprocess
 
-from partq import NotStoredError, Producer
+import pytest
+
+from partq import NotStoredError, PartitionId, Producer
+from partq.cli.messages.publish import PublishTally, _await_answer
+from partq.client.produce.results import ScheduledPosition
+from partq.core.numbering.scheduled_ids import DueTime
 from partq.testing import eventually
 from partq.testing.local_broker import LocalBroker
 from tests.cli.processes import PARTQ
@@ -118,3 +123,24 @@ async def test_a_message_whose_id_is_known_is_counted_as_such(tmp_path):
             return "2 message ids known" in status.stdout.replace("\n", " ")
 
         await eventually(is_told, "the status tells of the ids")
+
+
+@pytest.mark.parametrize(
+    ("due", "until"),
+    [
+        (DueTime(1_796_126_400_000), "until 2026-12-01T12:00:00.000Z"),
+        (DueTime(after_ms=900_000), "for 900 s from now on"),
+    ],
+)
+async def test_what_waits_is_told_with_its_id(capsys, due, until):
+    outcome = PublishTally(due=due)
+    for number in range(13):
+        answer = asyncio.get_running_loop().create_future()
+        answer.set_result(ScheduledPosition.of(PartitionId(1, 3), number, is_known=False))
+        await _await_answer(answer, outcome, as_json=False)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == (
+        f"1.3/0000000000000000 waits {until}: `partq scheduled cancel` takes this id"
+    )
+    assert len(lines) == 11
+    assert lines[-1] == "and more: `partq scheduled list` shows all"

@@ -23,6 +23,8 @@ from partq.wire.calls.body_codec import decode, read_texts
 from partq.wire.calls.browse import BrowseBody
 from partq.wire.calls.entries import EntriesQuery
 from partq.wire.calls.registration import RegisterBody, SubscribableBody
+from partq.wire.calls.scheduled import ScheduledQuery
+from partq.wire.key_states import KeyStatesQuery
 
 
 @pytest.mark.parametrize(
@@ -141,9 +143,19 @@ def test_a_large_body_is_not_looked_at_again_to_say_what_was_got():
     ("kind", "given", "expected"),
     [
         (PublishHeaders, {"Partq-TTL-Ms": "0"}, "query: Partq-TTL-Ms: got 0, expected 1 or more;"),
-        (PublishHeaders, {"Partq-TTL-Ms": "x"}, "Partq-TTL-Ms: got text, expected a whole number;"),
+        (PublishHeaders, {"Partq-TTL-Ms": "x"}, "Partq-TTL-Ms: got text 'x', expected a whole"),
         (ProducerQuery, {"outlines": "1"}, "outlines: got '1', expected 'false' or 'true'"),
         (LeaveQuery, {"flow": "-1"}, "query: flow: got -1, expected 0 or more"),
+        (
+            ScheduledQuery,
+            {"after": "abc"},
+            "query: after: got 'abc', expected what the last answer calls next; left out: from",
+        ),
+        (
+            KeyStatesQuery,
+            {"partition": "1.0", "after": "x"},
+            "after: got 'x', expected text that matches '^[0-9]{1,20}$'",
+        ),
         (EntriesQuery, {}, "query: from: got nothing, expected the field; send it"),
     ],
 )

@@ -27,9 +27,13 @@ class Holders:
     """The groups that hold the oldest messages, in words; looked at only when it is asked for."""
 
     def __init__(
-        self, look: Callable[[], Iterable[Unacknowledged]], clock: Callable[[], float]
+        self,
+        look: Callable[[], Iterable[Unacknowledged]],
+        clock: Callable[[], float],
+        scheduled_bytes: Callable[[], int],
     ) -> None:
         self._look = look
+        self._scheduled_bytes = scheduled_bytes
         self._clock = clock
         self._text = ""
         self._until = float("-inf")
@@ -38,12 +42,34 @@ class Holders:
         """Return one sentence that names them, and says what to do; at most a second old."""
         now = self._clock()
         if now >= self._until:
-            self._text, self._until = describe_holders(self._look()), now + KEPT_S
+            self._text = describe_holders(self._look(), self._scheduled_bytes())
+            self._until = now + KEPT_S
         return self._text
 
 
-def describe_holders(found: Iterable[Unacknowledged]) -> str:
-    """Say which groups hold the oldest messages of their partitions, and what to do.
+def describe_holders(found: Iterable[Unacknowledged], scheduled_bytes: int = 0) -> str:
+    """Say what keeps this broker's room from being freed, and what to do.
+
+    Args:
+        found: what each group still needs of each log.
+        scheduled_bytes: of what waits beside the logs until it is due.
+    """
+    told = _describe_groups(found)
+    if not scheduled_bytes:
+        return told or (
+            "the groups have acknowledged all that this broker stores: it is freed within a second "
+            "unless a pin holds it; `partq groups` and `partq scheduled list` show what waits at "
+            "other brokers"
+        )
+    scheduled = (
+        f"scheduled messages hold {scheduled_bytes:,} bytes of this broker until they are due: "
+        "`partq scheduled list` shows them, `partq scheduled cancel` and `drop` free them"
+    )
+    return f"{told}; {scheduled}" if told else scheduled
+
+
+def _describe_groups(found: Iterable[Unacknowledged]) -> str:
+    """Say which groups hold the oldest messages of their partitions; empty: none does.
 
     A log is freed from its beginning on, so of each partition those groups count that are behind
     all others. The group with the most such messages is named first.
@@ -70,10 +96,7 @@ def describe_holders(found: Iterable[Unacknowledged]) -> str:
                 most = oldest.get(each.group, each)
                 oldest[each.group] = max(most, each, key=lambda one: one.end - one.mark)
     if not counts:
-        return (
-            "the groups have acknowledged all that this broker stores: it is freed within a second "
-            "unless a pin holds it; `partq groups` shows what waits at other brokers"
-        )
+        return ""
     groups = sorted(counts, key=lambda group: (-counts[group], group))
     named = ", ".join(
         f"group {group} ({counted(counts[group], 'message')}"

@@ -37,6 +37,8 @@ class ScheduledBacklog:
         self._clock = clock
         self._metrics = metrics
         self._next_at = clock()
+        self.size_bytes = 0
+        """Of what waited at the last look."""
 
     async def measure(self) -> None:
         """Measure what waits, where that is due; to be called each second.
@@ -49,9 +51,10 @@ class ScheduledBacklog:
             return
         self._next_at = now + GAP_S
         found = await self._entries.read_counts(tuple(self._owned))
+        self.size_bytes = sum(counts.size_bytes for counts in found.values())
         late_ms = (self._now_ms(each) - counts.next_due_ms for each, counts in found.items())
         self._metrics.observe_scheduled(
             count=sum(counts.entry_count for counts in found.values()),
-            size_bytes=sum(counts.size_bytes for counts in found.values()),
+            size_bytes=self.size_bytes,
             late_s=max(0.0, *late_ms, 0.0) / 1000,
         )

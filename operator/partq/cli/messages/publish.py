@@ -22,6 +22,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from partq.cli.formatting import milliseconds
 from partq.cli.input_lines import Line, open_lines
+from partq.cli.messages.scheduled import tell_waiting
 from partq.cli.quantity import Delay, Quantity
 from partq.cli.queues.connection import (
     Connect,
@@ -33,7 +34,7 @@ from partq.cli.standard_input import check_open
 from partq.client.produce.batching import CODECS
 from partq.client.produce.results import Position
 from partq.client.producer import Producer
-from partq.core.numbering.scheduled_ids import MAX_AHEAD_DAYS, DueTime, at_time
+from partq.core.numbering.scheduled_ids import AT_ONCE, MAX_AHEAD_DAYS, DueTime, at_time
 from partq.errors import BadRequestError, PartqError
 from partq.excerpts import excerpt
 from partq.logs import left_out
@@ -82,6 +83,8 @@ class PublishTally:
     failed_count: int = 0
     duplicate_count: int = 0
     """Not stored, as their ids were known."""
+    waiting_count: int = 0
+    due: DueTime = AT_ONCE
 
 
 @click.command(help=_HELP)
@@ -176,7 +179,7 @@ def publish(
             check_open("give the messages as VALUES, by a pipe, or in a file with --input")
         size_bytes = path.stat().st_size if path else None
         messages = _records(path) if input_file is not None else _lines(key)
-    outcome = PublishTally()
+    outcome = PublishTally(due=due)
     work = _publish(
         connection,
         messages,
@@ -312,6 +315,9 @@ async def _await_answer(
             outcome.published_count += 1
         if as_json:
             click.echo(_placed(position))
+        elif position.scheduled is not None and not position.is_duplicate:
+            outcome.waiting_count += 1
+            tell_waiting(position.scheduled, outcome.due, outcome.waiting_count)
 
 
 def _print_error(error: PartqError, as_json: bool) -> None:

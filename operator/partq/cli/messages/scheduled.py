@@ -15,7 +15,7 @@ from partq.cli.standard_input import is_terminal
 from partq.cli.tables import add_columns, show
 from partq.client.schedule.scheduled_calls import cancel as cancel_one
 from partq.client.transport.session import Session
-from partq.core.numbering.scheduled_ids import ScheduledId
+from partq.core.numbering.scheduled_ids import DueTime, ScheduledId
 from partq.errors import NotFoundError, PartqError, SettingsError, UnavailableError
 from partq.excerpts import counted
 from partq.wire.calls.answers import UNSET, ErrorDetail
@@ -29,6 +29,8 @@ from partq.wire.calls.scheduled import (
     ScheduledMessage,
 )
 
+MAX_TOLD = 10
+"""Ids that a publish prints."""
 _HELP = """Look at scheduled messages, cancel some, or drop them.
 
 \b
@@ -86,9 +88,13 @@ async def _list(
     add_columns(table, ("id", "due", "key"))
     add_columns(table, ("messages", "bytes"), is_number=True)
     unavailable: dict[str, ErrorDetail] = {}
-    count = 0
+    count, has_more = 0, False
     async with open_session(connection) as session:
-        async for message in _messages(session, query, limit, unavailable):
+        # One more than is shown tells whether there are more.
+        async for message in _messages(session, query, limit + 1, unavailable):
+            if count == limit:
+                has_more = True
+                break
             count += 1
             if as_json:
                 click.echo(json.dumps(plain(message)))
@@ -100,7 +106,12 @@ async def _list(
         if count:
             show(table)
         else:
-            click.echo("nothing is scheduled")
+            given = ", ".join(f"--{name.removesuffix('_ms')}" for name in query)
+            click.echo(
+                f"nothing that is scheduled matches {given}" if query else "nothing is scheduled"
+            )
+    if has_more:
+        click.echo(f"there are more than these {count}: give a higher --limit", err=True)
     if unavailable:
         name, error = next(iter(unavailable.items()))
         raise UnavailableError(f"partition {name}: {error.message}; the list is not complete")
@@ -125,6 +136,19 @@ async def _messages(
         if page.next is UNSET or page.next == after:
             return
         after = page.next
+
+
+def tell_waiting(scheduled: str, due: DueTime, number: int) -> None:
+    """Print the id of a message that was published and waits, and until when.
+
+    `number`: how many there are with it; more than `MAX_TOLD` are not printed.
+    """
+    if number <= MAX_TOLD:
+        after = f"for {due.after_ms / 1000:,g} s from now on"
+        until = f"until {spell_time(due.due_ms)}" if due.due_ms else after
+        click.echo(f"{scheduled} waits {until}: `partq scheduled cancel` takes this id")
+    elif number == MAX_TOLD + 1:
+        click.echo("and more: `partq scheduled list` shows all")
 
 
 @scheduled.command()

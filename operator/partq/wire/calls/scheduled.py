@@ -22,8 +22,16 @@ class ScheduledQuery(msgspec.Struct):
     """Only what is due before this time, in ms since 1970."""
     key: Annotated[str, msgspec.Meta(max_length=MAX_KEY_CHARS)] | None = None
     """Only messages of this partition key."""
-    after: Annotated[str, msgspec.Meta(pattern=_PLACE)] | None = None
-    """What the last answer calls `next`; left out: from the beginning."""
+    after: (
+        Annotated[
+            str,
+            msgspec.Meta(
+                pattern=_PLACE,
+                description="What the last answer calls next; left out: from the beginning.",
+            ),
+        ]
+        | None
+    ) = None
     limit: Annotated[int, msgspec.Meta(ge=1, le=MAX_LISTED)] = 100
 
 

@@ -129,7 +129,19 @@ def _node(steps: list[tuple[str, str]], node: _Node) -> _Node:
             node = node.value_type
         else:
             return None
-    return _strip(node)
+    return node
+
+
+def _note(node: _Node) -> str:
+    """Return the description of a type; empty: it has none."""
+    while isinstance(node, inspect.Metadata | inspect.UnionType):
+        if isinstance(node, inspect.Metadata):
+            if note := (node.extra_json_schema or {}).get("description"):
+                return str(note)
+            node = node.type
+        else:
+            node = next(each for each in node.types if not isinstance(each, inspect.NoneType))
+    return ""
 
 
 def _strip(node: _Node) -> _Node:
@@ -154,13 +166,22 @@ def _first(places: list[tuple[str, object]], is_wrong: Callable[[Any], bool]) ->
 
 def _describe_type(match: re.Match[str], places: list[tuple[str, object]], _: _Node) -> str:
     wanted, got = match.groups()
-    name, _value = _first(places, lambda value: _kind(value) == got)
-    is_fraction = got == "float" and "int" in wanted
-    return _at(
-        name,
-        f"got {'a number that is not whole' if is_fraction else _WORDS.get(got, got)}, expected "
-        + " or ".join(_WORDS.get(each, each) for each in wanted.split(" | ")),
-    )
+    name, value = _first(places, lambda value: _kind(value) == got)
+    told = _WORDS.get(got, got)
+    if got == "float" and "int" in wanted:
+        told = "a number that is not whole"
+    elif isinstance(value, str):
+        told = f"{told} {excerpt(value)!r}"
+    expected = " or ".join(_WORDS.get(each, each) for each in wanted.split(" | "))
+    return _at(name, f"got {told}, expected {expected}")
+
+
+def _describe_pattern(match: re.Match[str], places: list[tuple[str, object]], node: _Node) -> str:
+    name, value = places[0]
+    got = f"{excerpt(value)!r}" if isinstance(value, str) else "another text"
+    note = _note(node)
+    expected = f"{note[:1].lower()}{note[1:]}" or f"text that matches {match[1]}"
+    return _at(name, f"got {got}, expected {expected}")
 
 
 def _describe_range(match: re.Match[str], places: list[tuple[str, object]], _: _Node) -> str:
@@ -200,13 +221,13 @@ def _describe_missing(match: re.Match[str], places: list[tuple[str, object]], _:
 
 
 def _describe_unknown(match: re.Match[str], places: list[tuple[str, object]], node: _Node) -> str:
-    known = ", ".join(each.encode_name for each in getattr(node, "fields", ()))
+    known = ", ".join(each.encode_name for each in getattr(_strip(node), "fields", ()))
     expected = f", expected {known}" if known else ""
     return _at(places[0][0], f"got the unknown field {excerpt(match[1])}{expected}; leave it out")
 
 
 def _describe_choice(match: re.Match[str], places: list[tuple[str, object]], node: _Node) -> str:
-    values = [repr(value) for value in getattr(node, "values", ())]
+    values = [repr(value) for value in getattr(_strip(node), "values", ())]
     expected = " or ".join(values) or "one that the protocol knows"
     return _at(places[0][0], f"got {excerpt(match[1])}, expected {expected}")
 
@@ -221,6 +242,7 @@ _FORMS: tuple[
     (r"Expected `array` of (at least )?length (\d+), got (\d+)", _describe_count),
     (r"Expected `([^`]*)`, got `([^`]*)`", _describe_type),
     (r"Expected `(?:int|float)` (>=|<=|>|<) (\S+)", _describe_range),
+    (r"Expected `str` matching regex (.*)", _describe_pattern),
     (r"Expected `(\w+)` of length (>=|<=) (\d+)", _describe_length),
     (r"Object missing required field `(.*)`", _describe_missing),
     (r"Object contains unknown field `(.*)`", _describe_unknown),
