@@ -22,7 +22,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from partq.cli.formatting import milliseconds
 from partq.cli.input_lines import Line, open_lines
-from partq.cli.messages.scheduled import tell_waiting
+from partq.cli.messages.scheduled import print_waiting
 from partq.cli.quantity import Delay, Quantity
 from partq.cli.queues.connection import (
     Connect,
@@ -317,7 +317,7 @@ async def _await_answer(
             click.echo(_placed(position))
         elif position.scheduled is not None and not position.is_duplicate:
             outcome.waiting_count += 1
-            tell_waiting(position.scheduled, outcome.due, outcome.waiting_count)
+            print_waiting(position.scheduled, outcome.due, outcome.waiting_count)
 
 
 def _print_error(error: PartqError, as_json: bool) -> None:

@@ -138,7 +138,7 @@ async def _messages(
         after = page.next
 
 
-def tell_waiting(scheduled: str, due: DueTime, number: int) -> None:
+def print_waiting(scheduled: str, due: DueTime, number: int) -> None:
     """Print the id of a message that was published and waits, and until when.
 
     `number`: how many there are with it; more than `MAX_TOLD` are not printed.
