@@ -118,6 +118,7 @@ GIVEN = {
     "partition": P0,
     "value": b"v",
     "messages": [],
+    "scheduled": "1.3/0001795324574173",
 }
 """An argument of each parameter that has no default."""
 CLIENTS = [
