@@ -16,6 +16,7 @@ import pytest
 import partq
 from partq import Producer
 from partq.broker.api.routes import publish_http, pull
+from partq.broker.api.routes.administration import scheduled
 from partq.cli.commands import cli
 from partq.testing.local_broker import LocalBroker
 from partq.wire.calls.bodies import PublishBody, PublishHeaders, PullBody
@@ -45,7 +46,8 @@ def test_names_of_python_are_there(name):
 @pytest.mark.req("SOL-09", "SOL-16")
 @pytest.mark.parametrize("name", column(2))
 def test_names_of_plain_http_are_there(name):
-    routes = {f"{each.method} {each.path}" for each in (*publish_http.calls, *pull.calls)}
+    calls = (*publish_http.calls, *pull.calls, *scheduled.calls)
+    routes = {f"{each.method} {each.path}" for each in calls}
     headers = {field.encode_name for field in msgspec.structs.fields(PublishHeaders)}
     bodies = {body.__name__: body.__struct_fields__ for body in (PublishBody, PullBody)}
     fields = {f"{body}.{field}" for body, names in bodies.items() for field in names}
@@ -58,6 +60,8 @@ def test_names_of_plain_http_are_there(name):
 def test_names_of_the_command_line_are_there(name):
     program, command, *options = name.split()
     found = cli.get_command(click.Context(cli), command)
+    if isinstance(found, click.Group):
+        found = found.get_command(click.Context(found), options.pop(0))
     known = {option for each in found.params for option in each.opts}
     assert program == "partq"
     assert known.issuperset(options)

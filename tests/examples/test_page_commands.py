@@ -13,7 +13,7 @@ import yaml
 from partq.cli.commands import cli
 from partq.core.views.rescale_status import RescaleStatus
 from partq.resources import API_VERSION, queue_document, resources_of
-from partq.wire.calls import answers, browse, registration, status
+from partq.wire.calls import answers, browse, registration, scheduled, status
 from partq.wire.calls.group import removal
 from tests.examples.pages import ROOT, blocks
 
@@ -110,7 +110,7 @@ def test_manifests_are_such_as_the_operator_takes(block):
 def kinds():
     """Return of each kind of answer the fields that it always has, and all that it may have."""
     found = [({*fields_of(RescaleStatus)}, {*fields_of(RescaleStatus)})]
-    for module in (answers, status, browse, removal, registration):
+    for module in (answers, status, browse, removal, registration, scheduled):
         for _, kind in inspect.getmembers(module, inspect.isclass):
             if hasattr(kind, "__struct_fields__"):
                 every = kind.__struct_fields__
