@@ -1,6 +1,6 @@
 """Mistakes in changes of the partition count: those of the model, made in the code."""
 
-from partq.broker import broker
+from partq.broker import intake
 from partq.broker.broker import Broker
 from partq.broker.log.appender import LogAppender
 from partq.broker.rescale import gatekeeper, partition_opener
@@ -140,7 +140,7 @@ RESCALE_MUTATIONS = (
     ),
     Mutation(
         "slots are judged before numbers",
-        text(broker, "check_batch", ("if not is_numbered:", "if True:")),
+        text(intake, "check_batch", ("if not is_numbered:", "if True:")),
         frozenset({"R1"}),
         WITH_A_KILL,
         QUIET,
