@@ -1,5 +1,7 @@
 -- Read scheduled messages of a partition in the order in which they become due.
 --
+-- with: behind
+--
 -- KEYS[1]  due: sorted set, member number (16 digits), score the time in ms
 -- KEYS[2]  scheduled, as append_batches.lua has it
 -- ARGV[1]  due time of the last one that was read; empty: none was, from the beginning
@@ -11,18 +13,7 @@ local start = 0
 if ARGV[1] ~= "" and ARGV[2] == "" then
   start = redis.call("ZCOUNT", KEYS[1], "-inf", ARGV[1])
 elseif ARGV[1] ~= "" then
-  -- By halves: members of one time are sorted, and the one that was read last may be gone.
-  local low = redis.call("ZCOUNT", KEYS[1], "-inf", "(" .. ARGV[1])
-  local high = redis.call("ZCOUNT", KEYS[1], "-inf", ARGV[1])
-  while low < high do
-    local middle = math.floor((low + high) / 2)
-    if redis.call("ZRANGE", KEYS[1], middle, middle)[1] > ARGV[2] then
-      high = middle
-    else
-      low = middle + 1
-    end
-  end
-  start = low
+  start = rank_behind(KEYS[1], ARGV[1], ARGV[2])
 end
 local count, room = tonumber(ARGV[4]), tonumber(ARGV[5])
 local found = redis.call("ZRANGE", KEYS[1], start, start + count, "WITHSCORES")
